@@ -1,0 +1,212 @@
+//! The command line's grammar: what can be said, with help and examples. Turning it into a request is each verb's own work.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use cofferdam_contract::units::{Bytes, Cap, CpuShare};
+use std::time::Duration;
+
+use crate::config::Choice;
+use crate::config::spelling;
+
+/// Runs untrusted work inside hard limits and returns a result that can be trusted.
+#[derive(Debug, Parser)]
+#[command(name = "cofferdam", version, about, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// Read this configuration file too; it wins over the system's and the user's.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Run(RunArgs),
+    Seal(SealArgs),
+    Execute(ExecuteArgs),
+    Verify(VerifyArgs),
+    Doctor(DoctorArgs),
+    Config(ConfigArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// Run a command inside hard limits, without network, without a view of your files.
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+
+    /// The directory the work is about, seen inside as /work and started in: `ro` (default), `rw`, or `cow` for changes that leave it untouched.
+    #[arg(long, value_name = "DIR[:ro|rw|cow]", help_heading = "Files")]
+    pub(crate) workspace: Option<OsString>,
+    /// Show a file or directory of the host inside; read-only unless `:rw`. Can be given more than once.
+    #[arg(long, value_name = "FROM:TO[:ro|rw]", help_heading = "Files")]
+    pub(crate) mount: Vec<OsString>,
+    /// Use this directory as the root file system instead of the host's /usr; it is never written to.
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    pub(crate) root: Option<PathBuf>,
+    /// Where the command starts, as seen inside.
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    pub(crate) cwd: Option<PathBuf>,
+
+    /// Set a variable; `KEY` alone passes on your own value. Nothing else of your environment is seen inside.
+    #[arg(long, short, value_name = "KEY[=VALUE]", help_heading = "Input and output")]
+    pub(crate) env: Vec<OsString>,
+    /// What the command reads: a file, `-` for your own standard input (default), or `none`.
+    #[arg(long, value_name = "FILE", help_heading = "Input and output")]
+    pub(crate) stdin: Option<PathBuf>,
+    /// Print one JSON object, the whole record, instead of streaming the output.
+    #[arg(long, help_heading = "Input and output")]
+    pub(crate) json: bool,
+    /// With --json: how much of each stream the record keeps.
+    #[arg(long, value_name = "SIZE", default_value = "1m", help_heading = "Input and output")]
+    pub(crate) capture: Bytes,
+    /// What to do at the output limit.
+    #[arg(long, value_enum, default_value = "stop", help_heading = "Input and output")]
+    pub(crate) on_output_limit: OnOutputLimit,
+
+    /// How to isolate: `native`, or `host` for limits without any isolation.
+    #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
+    pub(crate) backend: Option<Choice>,
+    /// Run even if this limit cannot be enforced here. Can be given more than once.
+    #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
+    pub(crate) waive: Vec<String>,
+}
+
+/// The limits, as flags. Each accepts `unlimited`.
+#[derive(Debug, Args, Default)]
+pub(crate) struct LimitArgs {
+    /// Wall-clock time: `500ms`, `30s`, `5m` [default: 5m].
+    #[arg(long, value_name = "TIME", help_heading = "Limits", value_parser = spelling::duration)]
+    pub(crate) timeout: Option<Cap<Duration>>,
+    /// CPU time of the whole process tree [default: 60s].
+    #[arg(long, value_name = "TIME", help_heading = "Limits", value_parser = spelling::duration)]
+    pub(crate) cpu_time: Option<Cap<Duration>>,
+    /// Memory of the whole process tree, scratch files included; swap is off [default: 512m].
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = spelling::bytes)]
+    pub(crate) memory: Option<Cap<Bytes>>,
+    /// Processes and threads alive at once [default: 100].
+    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = spelling::count)]
+    pub(crate) pids: Option<Cap<u64>>,
+    /// Scratch space, and what may be written to a writable workspace [default: 1g].
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = spelling::bytes)]
+    pub(crate) disk: Option<Cap<Bytes>>,
+    /// Standard output and error together [default: 64m].
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = spelling::bytes)]
+    pub(crate) output_limit: Option<Cap<Bytes>>,
+    /// Open files of each process [default: 1024].
+    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = spelling::count)]
+    pub(crate) open_files: Option<Cap<u64>>,
+    /// Share of the machine's CPUs, such as `0.5` or `2`; as many are visible inside [default: all].
+    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = spelling::cpus)]
+    pub(crate) cpus: Option<Cap<CpuShare>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOutputLimit {
+    /// End the run.
+    Stop,
+    /// Let it run on and drop what comes.
+    Discard,
+}
+
+/// Check a draft payload, fill in its defaults and seal it with a digest.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  cofferdam seal draft.json > payload.json")]
+pub(crate) struct SealArgs {
+    /// The draft, or `-` for standard input.
+    pub(crate) draft: PathBuf,
+}
+
+/// Run a sealed payload and print its result envelope.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  cofferdam execute payload.json > envelope.json\n\nExit code: 0 for SUCCESS, 1 for ERROR, 125 when nothing could be run.")]
+pub(crate) struct ExecuteArgs {
+    /// The sealed payload, or `-` for standard input.
+    pub(crate) payload: PathBuf,
+    /// The name of this worker in the envelope.
+    #[arg(long, value_name = "ID", env = "COFFERDAM_WORKER_ID", default_value = "local")]
+    pub(crate) worker: String,
+    /// The directory the work is about, seen inside as /work; writable only if the payload says `filesystem_write`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// How to isolate.
+    #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
+    pub(crate) backend: Option<Choice>,
+}
+
+/// Check an envelope against its payload: digest, proof, schema and every limit; with --rerun, run it again and compare.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  cofferdam verify payload.json envelope.json\n\nExit code: 0 when it holds, 1 when it does not, 125 when it could not be checked.")]
+pub(crate) struct VerifyArgs {
+    pub(crate) payload: PathBuf,
+    pub(crate) envelope: PathBuf,
+    /// Also run the payload here and compare the outputs.
+    #[arg(long)]
+    pub(crate) rerun: bool,
+    /// Print the findings as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what this host can enforce, per limit and per layer of isolation, and the command that fixes what is missing.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print the findings as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show the configuration in force.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) verb: ConfigVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Print every setting with its value and where it comes from.
+    Show {
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        limits: Box<LimitArgs>,
+    },
+}
+
+/// Print a completion script for a shell.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  cofferdam completions bash > ~/.local/share/bash-completion/completions/cofferdam")]
+pub(crate) struct CompletionsArgs {
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n  cofferdam man | man -l -\n  cofferdam man run | man -l -")]
+pub(crate) struct ManArgs {
+    /// The page of one command.
+    pub(crate) command: Option<String>,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  cofferdam run -- python3 -c 'print(\"hello\")'
+  cofferdam run --timeout 2s --memory 64m --workspace ./job:rw --stdin input.txt -- ./solve
+  cofferdam run --json -- sh -c 'echo out; echo err >&2; exit 3'
+
+Exit code: the command's own, or
+  124  wall time            137  memory, processes, or a kill signal
+  152  CPU time             153  output or disk
+  126  cannot be executed   127  not found inside
+  130  cancelled            125  cofferdam itself could not do its work";

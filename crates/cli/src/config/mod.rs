@@ -1,0 +1,17 @@
+//! The configuration: built-in defaults, then files, then the environment, then flags; the later one wins and every value knows
+//! where it came from. Nothing is ever read from the current directory or a workspace: whoever wrote the work must not be able to
+//! choose its limits.
+
+mod environment;
+mod file;
+mod load;
+mod setting;
+mod shape;
+mod show;
+pub(crate) mod spelling;
+mod suggest;
+mod yaml;
+
+pub(crate) use load::{Sources, load};
+pub(crate) use setting::{Choice, Flags};
+pub(crate) use show::{json, table};

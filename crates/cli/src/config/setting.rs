@@ -1,0 +1,233 @@
+//! What a setting is: a value and where it came from. Holds the layers that are laid over each other and the merged result; it reads
+//! nothing and parses nothing.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cofferdam_contract::enforcement::LimitName;
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::request::BackendName;
+use cofferdam_contract::units::{Bytes, Cap, CpuShare};
+
+/// A value and who set it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+/// Who set a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File { path: PathBuf, line: Option<u64> },
+    Env { name: &'static str },
+    Flag { name: &'static str },
+}
+
+/// A backend as configurations may name it. One that belongs to a later version is only a problem when it is the one to be used, so
+/// that a flag can override it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Here(BackendName),
+    Later(&'static str),
+}
+
+/// What one source says; `None` where it says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Layer {
+    pub(crate) backend: Option<Setting<Choice>>,
+    pub(crate) wall_time: Option<Setting<Cap<Duration>>>,
+    pub(crate) cpu_time: Option<Setting<Cap<Duration>>>,
+    pub(crate) memory: Option<Setting<Cap<Bytes>>>,
+    pub(crate) output: Option<Setting<Cap<Bytes>>>,
+    pub(crate) processes: Option<Setting<Cap<u64>>>,
+    pub(crate) disk: Option<Setting<Cap<Bytes>>>,
+    pub(crate) open_files: Option<Setting<Cap<u64>>>,
+    pub(crate) cpus: Option<Setting<Cap<CpuShare>>>,
+}
+
+/// The flags of the command line that set something; the command line has parsed them already.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Flags {
+    pub(crate) backend: Option<Choice>,
+    pub(crate) wall_time: Option<Cap<Duration>>,
+    pub(crate) cpu_time: Option<Cap<Duration>>,
+    pub(crate) memory: Option<Cap<Bytes>>,
+    pub(crate) output: Option<Cap<Bytes>>,
+    pub(crate) processes: Option<Cap<u64>>,
+    pub(crate) disk: Option<Cap<Bytes>>,
+    pub(crate) open_files: Option<Cap<u64>>,
+    pub(crate) cpus: Option<Cap<CpuShare>>,
+}
+
+/// The result of laying all sources over each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Merged {
+    pub(crate) backend: Setting<BackendName>,
+    pub(crate) wall_time: Setting<Cap<Duration>>,
+    pub(crate) cpu_time: Setting<Cap<Duration>>,
+    pub(crate) memory: Setting<Cap<Bytes>>,
+    pub(crate) output: Setting<Cap<Bytes>>,
+    pub(crate) processes: Setting<Cap<u64>>,
+    pub(crate) disk: Setting<Cap<Bytes>>,
+    pub(crate) open_files: Setting<Cap<u64>>,
+    pub(crate) cpus: Setting<Cap<CpuShare>>,
+}
+
+/// The names of one limit in the three places that can set it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Names {
+    pub(crate) yaml: &'static str,
+    pub(crate) env: &'static str,
+    pub(crate) flag: &'static str,
+}
+
+pub(crate) const BACKEND: Names = Names {
+    yaml: "default_runtime",
+    env: "COFFERDAM_BACKEND",
+    flag: "--backend",
+};
+
+pub(crate) const fn names(limit: LimitName) -> Names {
+    match limit {
+        LimitName::WallTime => Names {
+            yaml: "timeout",
+            env: "COFFERDAM_TIMEOUT",
+            flag: "--timeout",
+        },
+        LimitName::CpuTime => Names {
+            yaml: "cpu_time",
+            env: "COFFERDAM_CPU_TIME",
+            flag: "--cpu-time",
+        },
+        LimitName::Memory => Names {
+            yaml: "memory",
+            env: "COFFERDAM_MEMORY",
+            flag: "--memory",
+        },
+        LimitName::Output => Names {
+            yaml: "output",
+            env: "COFFERDAM_OUTPUT_LIMIT",
+            flag: "--output-limit",
+        },
+        LimitName::Processes => Names {
+            yaml: "processes",
+            env: "COFFERDAM_PIDS",
+            flag: "--pids",
+        },
+        LimitName::Disk => Names {
+            yaml: "disk",
+            env: "COFFERDAM_DISK",
+            flag: "--disk",
+        },
+        LimitName::OpenFiles => Names {
+            yaml: "open_files",
+            env: "COFFERDAM_OPEN_FILES",
+            flag: "--open-files",
+        },
+        LimitName::Cpus => Names {
+            yaml: "cpus",
+            env: "COFFERDAM_CPUS",
+            flag: "--cpus",
+        },
+    }
+}
+
+impl Merged {
+    /// The built-in values, before any source has spoken.
+    pub(crate) fn built_in(limits: Limits) -> Self {
+        Self {
+            backend: Setting::built_in(BackendName::Native),
+            wall_time: Setting::built_in(limits.wall_time),
+            cpu_time: Setting::built_in(limits.cpu_time),
+            memory: Setting::built_in(limits.memory),
+            output: Setting::built_in(limits.output),
+            processes: Setting::built_in(limits.processes),
+            disk: Setting::built_in(limits.disk),
+            open_files: Setting::built_in(limits.open_files),
+            cpus: Setting::built_in(limits.cpus),
+        }
+    }
+
+    /// Lays the limits of a later source over this. The backend is not touched: it is chosen first, because it decides which
+    /// sections of a file count.
+    pub(crate) fn overlay_limits(&mut self, later: Layer) {
+        self.wall_time.replace(later.wall_time);
+        self.cpu_time.replace(later.cpu_time);
+        self.memory.replace(later.memory);
+        self.output.replace(later.output);
+        self.processes.replace(later.processes);
+        self.disk.replace(later.disk);
+        self.open_files.replace(later.open_files);
+        self.cpus.replace(later.cpus);
+    }
+
+    /// The values alone, as a request takes them.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            wall_time: self.wall_time.value,
+            cpu_time: self.cpu_time.value,
+            memory: self.memory.value,
+            output: self.output.value,
+            processes: self.processes.value,
+            disk: self.disk.value,
+            open_files: self.open_files.value,
+            cpus: self.cpus.value,
+        }
+    }
+}
+
+impl From<Flags> for Layer {
+    fn from(flags: Flags) -> Self {
+        Self {
+            backend: from_flag(flags.backend, BACKEND),
+            wall_time: from_flag(flags.wall_time, names(LimitName::WallTime)),
+            cpu_time: from_flag(flags.cpu_time, names(LimitName::CpuTime)),
+            memory: from_flag(flags.memory, names(LimitName::Memory)),
+            output: from_flag(flags.output, names(LimitName::Output)),
+            processes: from_flag(flags.processes, names(LimitName::Processes)),
+            disk: from_flag(flags.disk, names(LimitName::Disk)),
+            open_files: from_flag(flags.open_files, names(LimitName::OpenFiles)),
+            cpus: from_flag(flags.cpus, names(LimitName::Cpus)),
+        }
+    }
+}
+
+impl<T> Setting<T> {
+    fn built_in(value: T) -> Self {
+        Self {
+            value,
+            origin: Origin::Default,
+        }
+    }
+
+    fn replace(&mut self, later: Option<Self>) {
+        if let Some(later) = later {
+            *self = later;
+        }
+    }
+}
+
+fn from_flag<T>(value: Option<T>, names: Names) -> Option<Setting<T>> {
+    value.map(|value| Setting {
+        value,
+        origin: Origin::Flag { name: names.flag },
+    })
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File {
+                path,
+                line: Some(line),
+            } => write!(f, "{}:{line}", path.display()),
+            Self::File { path, line: None } => write!(f, "{}", path.display()),
+            Self::Env { name } => write!(f, "environment {name}"),
+            Self::Flag { name } => write!(f, "flag {name}"),
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! The keys that a configuration file may have and what they mean. Collects every problem of the file instead of stopping at one.
+//!
+//! ```yaml
+//! sandbox:
+//!   default_runtime: native
+//!   limits: { timeout: 30s, memory: 512m, cpus: 1.5 }   # for every backend
+//!   native: { memory_limit: 1g }                        # for one backend, before `limits`
+//! ```
+//!
+//! Sections for backends of later versions are checked and then not used, so that one file can serve several versions.
+
+use std::path::Path;
+
+use cofferdam_contract::enforcement::LimitName;
+use cofferdam_contract::problem::Problem;
+use cofferdam_contract::request::BackendName;
+
+use super::setting::{BACKEND, Layer, Origin, Setting, names};
+use super::spelling;
+use super::suggest::nearest;
+use super::yaml::{self, Key, Node, Value};
+
+/// What one file says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileLayer {
+    /// The backend, and the limits for every backend.
+    pub(crate) general: Layer,
+    native: Layer,
+    host: Layer,
+}
+
+impl FileLayer {
+    /// The limits that this file sets for one backend alone.
+    pub(crate) fn into_layers(self, backend: BackendName) -> (Layer, Layer) {
+        match backend {
+            BackendName::Native => (self.general, self.native),
+            BackendName::Host => (self.general, self.host),
+        }
+    }
+}
+
+/// Reads the text of a file.
+pub(crate) fn read(path: &Path, text: &str, problems: &mut Vec<Problem>) -> FileLayer {
+    let mut reader = Reader { path, problems };
+    match yaml::parse(text) {
+        Ok(document) => reader.document(document),
+        Err(bad) => {
+            let line = bad
+                .line
+                .and_then(|line| usize::try_from(line).ok())
+                .and_then(|line| text.lines().nth(line.checked_sub(1)?));
+            reader.complain(
+                bad.line,
+                "not usable as YAML",
+                line.unwrap_or_default(),
+                bad.reason,
+            );
+            FileLayer::default()
+        }
+    }
+}
+
+/// The spellings of the limits in a section, besides the plain ones.
+const SECTION_ALIASES: [(&str, LimitName); 2] = [
+    ("memory_limit", LimitName::Memory),
+    ("cpu_limit", LimitName::Cpus),
+];
+
+/// What a key of a later backend must hold.
+#[derive(Debug, Clone, Copy)]
+enum Check {
+    Size,
+    Duration,
+    Cpus,
+    Network,
+    Unprivileged,
+}
+
+const DOCKER: [(&str, Check); 5] = [
+    ("memory_limit", Check::Size),
+    ("cpu_limit", Check::Cpus),
+    ("timeout", Check::Duration),
+    ("network_mode", Check::Network),
+    ("privileged", Check::Unprivileged),
+];
+const WASM: [(&str, Check); 3] = [
+    ("memory_limit", Check::Size),
+    ("stack_size", Check::Size),
+    ("timeout", Check::Duration),
+];
+
+struct Reader<'a> {
+    path: &'a Path,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn document(&mut self, document: Node) -> FileLayer {
+        let mut layer = FileLayer::default();
+        for (key, node) in self.entries("", document) {
+            match key.name.as_str() {
+                "sandbox" => self.sandbox(node, &mut layer),
+                _ => self.unknown("", &key, &["sandbox"]),
+            }
+        }
+        layer
+    }
+
+    fn sandbox(&mut self, node: Node, layer: &mut FileLayer) {
+        const KNOWN: [&str; 8] = [
+            BACKEND.yaml,
+            "limits",
+            "native",
+            "host",
+            "docker",
+            "wasm",
+            "bubblewrap",
+            "gvisor",
+        ];
+        for (key, node) in self.entries("sandbox", node) {
+            let section = format!("sandbox.{}", key.name);
+            match key.name.as_str() {
+                "limits" => self.limits(&section, node, &[], &mut layer.general),
+                "native" => self.limits(&section, node, &SECTION_ALIASES, &mut layer.native),
+                "host" => self.limits(&section, node, &SECTION_ALIASES, &mut layer.host),
+                "bubblewrap" | "gvisor" => {
+                    self.limits(&section, node, &SECTION_ALIASES, &mut Layer::default())
+                }
+                "docker" => self.later(&section, node, &DOCKER),
+                "wasm" => self.later(&section, node, &WASM),
+                name if name == BACKEND.yaml => self.backend(&section, node, &mut layer.general),
+                _ => self.unknown("sandbox", &key, &KNOWN),
+            }
+        }
+    }
+
+    fn backend(&mut self, field: &str, node: Node, layer: &mut Layer) {
+        let Some((line, text)) = self.scalar(field, node) else {
+            return;
+        };
+        match spelling::backend(&text) {
+            Ok(value) => {
+                layer.backend = Some(Setting {
+                    value,
+                    origin: self.origin(line),
+                })
+            }
+            Err(fix) => self.complain(Some(line), field, &text, fix),
+        }
+    }
+
+    fn limits(
+        &mut self,
+        section: &str,
+        node: Node,
+        aliases: &[(&str, LimitName)],
+        layer: &mut Layer,
+    ) {
+        let mut seen: Vec<(LimitName, String)> = Vec::new();
+        for (key, node) in self.entries(section, node) {
+            let plain = LimitName::ALL
+                .into_iter()
+                .find(|limit| names(*limit).yaml == key.name);
+            let alias = || {
+                aliases
+                    .iter()
+                    .find(|(name, _)| *name == key.name)
+                    .map(|(_, limit)| *limit)
+            };
+            let Some(limit) = plain.or_else(alias) else {
+                let known = LimitName::ALL.map(|limit| names(limit).yaml);
+                let known: Vec<&str> = known
+                    .into_iter()
+                    .chain(aliases.iter().map(|(name, _)| *name))
+                    .collect();
+                self.unknown(section, &key, &known);
+                continue;
+            };
+            let field = format!("{section}.{}", key.name);
+            if let Some((_, other)) = seen.iter().find(|(earlier, _)| *earlier == limit) {
+                let fix = format!("sets the same limit as `{other}`; keep one of them");
+                self.complain(Some(key.line), &field, &key.name, fix);
+                continue;
+            }
+            let Some((line, text)) = self.scalar(&field, node) else {
+                continue;
+            };
+            if let Err(fix) = layer.set(limit, &text, self.origin(line)) {
+                self.complain(Some(line), &field, &text, fix);
+            }
+            seen.push((limit, key.name));
+        }
+    }
+
+    fn later(&mut self, section: &str, node: Node, keys: &[(&str, Check)]) {
+        for (key, node) in self.entries(section, node) {
+            let Some((_, check)) = keys.iter().find(|(name, _)| *name == key.name) else {
+                let known: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
+                self.unknown(section, &key, &known);
+                continue;
+            };
+            let field = format!("{section}.{}", key.name);
+            if let Some((line, text)) = self.scalar(&field, node)
+                && let Err(fix) = check.check(&text)
+            {
+                self.complain(Some(line), &field, &text, fix);
+            }
+        }
+    }
+
+    /// The entries of a section. An empty section says nothing, which is allowed.
+    fn entries(&mut self, section: &str, node: Node) -> Vec<(Key, Node)> {
+        let found = match node.value {
+            Value::Map(entries) => return entries,
+            Value::Empty => return Vec::new(),
+            Value::List => "a list".to_owned(),
+            Value::Scalar(text) => text,
+        };
+        let field = if section.is_empty() {
+            "the document"
+        } else {
+            section
+        };
+        self.complain(
+            Some(node.line),
+            field,
+            &found,
+            "holds `key: value` lines, nothing else".to_owned(),
+        );
+        Vec::new()
+    }
+
+    fn scalar(&mut self, field: &str, node: Node) -> Option<(u64, String)> {
+        let (found, fix) = match node.value {
+            Value::Scalar(text) => return Some((node.line, text)),
+            Value::Empty => ("nothing", "has no value; write one, or remove the key"),
+            Value::List => ("a list", "takes one value, not a list"),
+            Value::Map(_) => ("a section", "takes one value, not a section"),
+        };
+        self.complain(Some(node.line), field, found, fix.to_owned());
+        None
+    }
+
+    fn unknown(&mut self, section: &str, key: &Key, known: &[&str]) {
+        let place = if section.is_empty() {
+            "at the top".to_owned()
+        } else {
+            format!("in `{section}`")
+        };
+        let fix = match nearest(&key.name, known) {
+            Some(name) => format!("is not known {place}; did you mean `{name}`?"),
+            None => format!("is not known {place}; known are {}", known.join(", ")),
+        };
+        self.complain(Some(key.line), "unknown key", &key.name, fix);
+    }
+
+    fn origin(&self, line: u64) -> Origin {
+        Origin::File {
+            path: self.path.to_owned(),
+            line: Some(line),
+        }
+    }
+
+    fn complain(&mut self, line: Option<u64>, field: &str, value: &str, fix: String) {
+        let origin = Origin::File {
+            path: self.path.to_owned(),
+            line,
+        };
+        // The file may be hostile to the terminal it is shown on.
+        self.problems.push(Problem::new(
+            format!("{origin}: {field}"),
+            value.escape_debug(),
+            fix,
+        ));
+    }
+}
+
+impl Check {
+    fn check(self, text: &str) -> Result<(), String> {
+        match self {
+            Self::Size => spelling::bytes(text).map(drop),
+            Self::Duration => spelling::duration(text).map(drop),
+            Self::Cpus => spelling::cpus(text).map(drop),
+            Self::Network => match text {
+                "none" | "bridge" => Ok(()),
+                _ => {
+                    Err("is `none` or `bridge`; the host's own network is never shared".to_owned())
+                }
+            },
+            Self::Unprivileged => match text {
+                "false" => Ok(()),
+                _ => Err("is always `false`; privileged containers are never started".to_owned()),
+            },
+        }
+    }
+}
+
+impl Layer {
+    /// Reads the text of one limit.
+    pub(crate) fn set(
+        &mut self,
+        limit: LimitName,
+        text: &str,
+        origin: Origin,
+    ) -> Result<(), String> {
+        match limit {
+            LimitName::WallTime => {
+                self.wall_time = Some(Setting {
+                    value: spelling::duration(text)?,
+                    origin,
+                })
+            }
+            LimitName::CpuTime => {
+                self.cpu_time = Some(Setting {
+                    value: spelling::duration(text)?,
+                    origin,
+                })
+            }
+            LimitName::Memory => {
+                self.memory = Some(Setting {
+                    value: spelling::bytes(text)?,
+                    origin,
+                })
+            }
+            LimitName::Output => {
+                self.output = Some(Setting {
+                    value: spelling::bytes(text)?,
+                    origin,
+                })
+            }
+            LimitName::Processes => {
+                self.processes = Some(Setting {
+                    value: spelling::count(text)?,
+                    origin,
+                })
+            }
+            LimitName::Disk => {
+                self.disk = Some(Setting {
+                    value: spelling::bytes(text)?,
+                    origin,
+                })
+            }
+            LimitName::OpenFiles => {
+                self.open_files = Some(Setting {
+                    value: spelling::count(text)?,
+                    origin,
+                })
+            }
+            LimitName::Cpus => {
+                self.cpus = Some(Setting {
+                    value: spelling::cpus(text)?,
+                    origin,
+                })
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        let mut problems = Vec::new();
+        read(Path::new("c.yml"), text, &mut problems);
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_example_of_the_first_specification_loads() {
+        let seed = "sandbox:\n  docker:\n    memory_limit: \"512m\"\n    cpu_limit: \"1.0\"\n    network_mode: \"none\"\n    \
+                    privileged: false\n  wasm:\n    memory_limit: \"128m\"\n    stack_size: \"1m\"\n    timeout: \"5m\"\n";
+        assert_eq!(problems(seed), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_problem_of_a_file_is_told_at_once_with_its_line() {
+        let text = "sandbox:\n  default_runtim: native\n  limits:\n    memory: lots\n    timeout: [1]\n    disk:\n    \
+                    processes: -1\n  docker: { privileged: true, network_mode: host }\n  wasm: 3\nsandbx: 1\n";
+        let found = problems(text);
+        let starts = [
+            "c.yml:2: unknown key: is not known in `sandbox`; did you mean `default_runtime`?",
+            "c.yml:4: sandbox.limits.memory: `lots` is not a size",
+            "c.yml:5: sandbox.limits.timeout: takes one value, not a list",
+            "c.yml:6: sandbox.limits.disk: has no value",
+            "c.yml:7: sandbox.limits.processes: `-1` is not a whole number",
+            "c.yml:8: sandbox.docker.privileged: is always `false`",
+            "c.yml:8: sandbox.docker.network_mode: is `none` or `bridge`",
+            "c.yml:9: sandbox.wasm: holds `key: value` lines",
+            "c.yml:10: unknown key: is not known at the top; did you mean `sandbox`?",
+        ];
+        assert_eq!(found.len(), starts.len(), "{found:#?}");
+        for (found, start) in found.iter().zip(starts) {
+            assert!(found.starts_with(start), "{found}\n{start}");
+        }
+    }
+
+    #[test]
+    fn two_spellings_of_one_limit_in_one_section_are_refused() {
+        let found = problems("sandbox:\n  native:\n    memory: 1g\n    memory_limit: 2g\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].contains("sets the same limit as `memory`"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_cannot_write_to_the_terminal() {
+        let found = problems("\"\\x1b[2Jowned\": 1\n");
+        assert_eq!(found.len(), 1);
+        assert!(!found[0].contains('\u{1b}'), "{found:?}");
+    }
+
+    #[test]
+    fn broken_yaml_is_one_problem_that_shows_the_line() {
+        let found = problems("sandbox:\n  limits: { memory: 1g\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("c.yml:"), "{found:?}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+            let _ = problems(&text);
+        }
+
+        #[test]
+        fn no_value_makes_it_panic(key in "[a-z_]{1,12}", value in "[ -~]{0,40}") {
+            let _ = problems(&format!("sandbox:\n  limits:\n    {key}: {value}\n    memory: {value}\n"));
+        }
+    }
+}

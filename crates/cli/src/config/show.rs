@@ -1,0 +1,161 @@
+//! The merged configuration for reading: a table for people, JSON for programs. Values are written the way a file would take them.
+
+use cofferdam_contract::enforcement::LimitName;
+use cofferdam_contract::units::{Cap, format_duration};
+use serde_json::{Value, json};
+
+use super::setting::{BACKEND, Merged, Origin, Setting, names};
+use super::spelling::UNLIMITED;
+
+/// Setting, value and origin in columns.
+pub(crate) fn table(merged: &Merged) -> String {
+    let head = [
+        "SETTING".to_owned(),
+        "VALUE".to_owned(),
+        "ORIGIN".to_owned(),
+    ];
+    let body = rows(merged).map(|row| [row.setting, row.value, row.origin.to_string()]);
+    let lines: Vec<[String; 3]> = std::iter::once(head).chain(body).collect();
+    let width = |column: usize| {
+        lines
+            .iter()
+            .map(|line| line[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let (first, second) = (width(0), width(1));
+    lines
+        .iter()
+        .map(|[setting, value, origin]| format!("{setting:first$}  {value:second$}  {origin}\n"))
+        .collect()
+}
+
+/// One object per setting, in the order of the table.
+pub(crate) fn json(merged: &Merged) -> Value {
+    let row = |row: Row<'_>| json!({ "setting": row.setting, "value": row.value, "origin": origin(row.origin) });
+    Value::Array(rows(merged).into_iter().map(row).collect())
+}
+
+struct Row<'a> {
+    setting: String,
+    value: String,
+    origin: &'a Origin,
+}
+
+fn rows(merged: &Merged) -> [Row<'_>; 9] {
+    let setting = format!("sandbox.{}", BACKEND.yaml);
+    let backend = Row {
+        setting,
+        value: merged.backend.value.as_str().to_owned(),
+        origin: &merged.backend.origin,
+    };
+    [
+        backend,
+        row(LimitName::WallTime, &merged.wall_time, format_duration),
+        row(LimitName::CpuTime, &merged.cpu_time, format_duration),
+        row(LimitName::Memory, &merged.memory, |size| size.to_string()),
+        row(LimitName::Output, &merged.output, |size| size.to_string()),
+        row(LimitName::Processes, &merged.processes, |count| {
+            count.to_string()
+        }),
+        row(LimitName::Disk, &merged.disk, |size| size.to_string()),
+        row(LimitName::OpenFiles, &merged.open_files, |count| {
+            count.to_string()
+        }),
+        row(LimitName::Cpus, &merged.cpus, |share| share.to_string()),
+    ]
+}
+
+fn row<T: Copy>(limit: LimitName, setting: &Setting<Cap<T>>, spell: fn(T) -> String) -> Row<'_> {
+    let value = setting
+        .value
+        .at_most()
+        .map_or_else(|| UNLIMITED.to_owned(), spell);
+    Row {
+        setting: format!("sandbox.limits.{}", names(limit).yaml),
+        value,
+        origin: &setting.origin,
+    }
+}
+
+fn origin(origin: &Origin) -> Value {
+    match origin {
+        Origin::Default => json!({ "kind": "default" }),
+        Origin::File { path, line } => {
+            json!({ "kind": "file", "path": path.display().to_string(), "line": line })
+        }
+        Origin::Env { name } => json!({ "kind": "environment", "name": name }),
+        Origin::Flag { name } => json!({ "kind": "flag", "name": name }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use cofferdam_contract::limits::Limits;
+    use cofferdam_contract::units::{Bytes, CpuShare};
+
+    use super::super::spelling;
+    use super::*;
+
+    fn sample() -> Merged {
+        let mut merged = Merged::built_in(Limits::DEFAULT);
+        merged.memory.origin = Origin::File {
+            path: PathBuf::from("/etc/cofferdam/config.yml"),
+            line: Some(4),
+        };
+        merged.cpu_time = Setting {
+            value: Cap::Unlimited,
+            origin: Origin::Env {
+                name: "COFFERDAM_CPU_TIME",
+            },
+        };
+        merged.wall_time.origin = Origin::Flag { name: "--timeout" };
+        merged
+    }
+
+    #[test]
+    fn the_table_shows_setting_value_and_origin() {
+        let expected = "\
+SETTING                    VALUE      ORIGIN
+sandbox.default_runtime    native     default
+sandbox.limits.timeout     5 min      flag --timeout
+sandbox.limits.cpu_time    unlimited  environment COFFERDAM_CPU_TIME
+sandbox.limits.memory      512 MiB    /etc/cofferdam/config.yml:4
+sandbox.limits.output      100 KiB    default
+sandbox.limits.processes   100        default
+sandbox.limits.disk        1 GiB      default
+sandbox.limits.open_files  1024       default
+sandbox.limits.cpus        unlimited  default
+";
+        assert_eq!(table(&sample()), expected);
+    }
+
+    #[test]
+    fn json_carries_the_same_rows() {
+        let shown = json(&sample());
+        assert_eq!(shown.as_array().map(Vec::len), Some(9));
+        assert_eq!(
+            shown[3],
+            json!({
+                "setting": "sandbox.limits.memory",
+                "value": "512 MiB",
+                "origin": { "kind": "file", "path": "/etc/cofferdam/config.yml", "line": 4 },
+            })
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_shown_reads_back_as_the_same_value(size in 1u64.., ms in 1u64..1 << 40, milli in 1u32..1 << 20) {
+            let size = Bytes::new(size);
+            assert_eq!(spelling::bytes(&size.to_string()), Ok(Cap::AtMost(size)));
+            let time = Duration::from_millis(ms);
+            assert_eq!(spelling::duration(&format_duration(time)), Ok(Cap::AtMost(time)));
+            let share = CpuShare::from_milli(milli).unwrap();
+            assert_eq!(spelling::cpus(&share.to_string()), Ok(Cap::AtMost(share)));
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! `cofferdam config show`: every setting, its value and its origin.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::limits::Limits;
+
+use crate::arguments::{ConfigArgs, ConfigVerb};
+use crate::config::{self, Sources};
+use crate::failure::{self, Failure};
+use crate::run;
+
+pub(crate) fn show(args: ConfigArgs, config: Option<PathBuf>) -> Result<ExitCode, Failure> {
+    let ConfigVerb::Show { json, limits } = args.verb;
+    let flags = run::flags(&limits, None);
+    let merged = config::load(Sources::of_process(config, flags, Limits::STREAMING))
+        .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    let text = if json { format!("{:#}\n", config::json(&merged)) } else { config::table(&merged) };
+    failure::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,218 @@
+//! `cofferdam run`: a command inside limits, streaming, with the command's own exit code.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cofferdam_contract::codes::{self, ErrorCode};
+use cofferdam_contract::ending::Ending;
+use cofferdam_contract::enforcement::LimitName;
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{
+    Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+};
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{self, Input, OnLimit, Sink, Streams};
+
+use crate::arguments::{LimitArgs, OnOutputLimit, RunArgs};
+use crate::config::{self, Choice, Flags, Sources};
+use crate::failure::{self, Failure};
+
+pub(crate) fn run(args: RunArgs, config: Option<PathBuf>) -> Result<ExitCode, Failure> {
+    let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
+    let json = args.json;
+    let stdin = input(args.stdin.as_deref())?;
+    let (stdout, stderr) = sinks(&args)?;
+    let on_output_limit = match args.on_output_limit {
+        OnOutputLimit::Stop => OnLimit::Stop,
+        OnOutputLimit::Discard => OnLimit::Discard,
+    };
+    let request = request(args, config)?;
+    let grant = Grant::new(request).map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+    let streams = Streams { stdin, stdout, stderr, on_output_limit, cancel: Some(cancel.as_fd()) };
+    let record = pipeline::run(grant, streams, &Host::detect())?;
+    if json {
+        failure::print(&to_json(&record)?)?;
+    } else {
+        explain(&record.ending);
+    }
+    Ok(ExitCode::from(codes::exit_code(&record.ending)))
+}
+
+pub(crate) fn flags(limits: &LimitArgs, backend: Option<Choice>) -> Flags {
+    Flags {
+        backend,
+        wall_time: limits.timeout,
+        cpu_time: limits.cpu_time,
+        memory: limits.memory,
+        output: limits.output_limit,
+        processes: limits.pids,
+        disk: limits.disk,
+        open_files: limits.open_files,
+        cpus: limits.cpus,
+    }
+}
+
+fn request(args: RunArgs, config: Option<PathBuf>) -> Result<Request, Failure> {
+    let flags = flags(&args.limits, args.backend);
+    let merged = config::load(Sources::of_process(config, flags, Limits::STREAMING))
+        .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    Ok(Request {
+        argv: args.command,
+        env: args.env.into_iter().map(variable).collect::<Result<_, _>>()?,
+        cwd: args.cwd,
+        limits: merged.limits(),
+        waived: args.waive.iter().map(|name| waived(name)).collect::<Result<_, _>>()?,
+        network: Network::Denied,
+        root: args.root.map_or(Root::HostUsr, Root::Dir),
+        workspace: args.workspace.map(workspace),
+        mounts: args.mount.into_iter().map(mount).collect::<Result<_, _>>()?,
+        backend: merged.backend.value,
+    })
+}
+
+/// `KEY=VALUE`, or `KEY` for the caller's own value.
+fn variable(text: OsString) -> Result<(OsString, OsString), Failure> {
+    let bytes = text.as_bytes();
+    match bytes.iter().position(|&byte| byte == b'=') {
+        Some(at) => Ok((os(&bytes[..at]), os(&bytes[at + 1..]))),
+        None => match std::env::var_os(&text) {
+            Some(value) => Ok((text, value)),
+            None => Err(Failure::problem("--env", &text.to_string_lossy(), "you have no such variable; write KEY=VALUE")),
+        },
+    }
+}
+
+fn waived(name: &str) -> Result<LimitName, Failure> {
+    let wanted = name.replace('-', "_");
+    LimitName::ALL.into_iter().find(|limit| limit.as_str() == wanted).ok_or_else(|| {
+        let known = LimitName::ALL.map(LimitName::as_str).join(", ");
+        Failure::problem("--waive", name, format!("there is no such limit; the limits are {known}"))
+    })
+}
+
+/// `DIR[:ro|rw|cow]`. A directory whose own name ends like that can be given with the access spelled out.
+fn workspace(text: OsString) -> Workspace {
+    let (path, access) = match split_suffix(&text, &[":rw", ":ro", ":cow"]) {
+        Some((path, ":rw")) => (path, WorkspaceAccess::ReadWrite),
+        Some((path, ":cow")) => (path, WorkspaceAccess::CopyOnWrite),
+        Some((path, _)) => (path, WorkspaceAccess::ReadOnly),
+        None => (text, WorkspaceAccess::ReadOnly),
+    };
+    Workspace { path: path.into(), access }
+}
+
+/// `FROM:TO[:ro|rw]`.
+fn mount(text: OsString) -> Result<Mount, Failure> {
+    let (pair, access) = match split_suffix(&text, &[":rw", ":ro"]) {
+        Some((pair, ":rw")) => (pair, MountAccess::ReadWrite),
+        Some((pair, _)) => (pair, MountAccess::ReadOnly),
+        None => (text.clone(), MountAccess::ReadOnly),
+    };
+    let bytes = pair.as_bytes();
+    let Some(at) = bytes.iter().rposition(|&byte| byte == b':').filter(|&at| at > 0) else {
+        return Err(Failure::problem("--mount", &text.to_string_lossy(), "write FROM:TO, such as /data:/data:ro"));
+    };
+    Ok(Mount { source: os(&bytes[..at]).into(), target: os(&bytes[at + 1..]).into(), access })
+}
+
+fn split_suffix(text: &OsStr, suffixes: &[&'static str]) -> Option<(OsString, &'static str)> {
+    suffixes.iter().find_map(|suffix| {
+        let rest = text.as_bytes().strip_suffix(suffix.as_bytes())?;
+        Some((os(rest), *suffix))
+    })
+}
+
+fn os(bytes: &[u8]) -> OsString {
+    OsString::from_vec(bytes.to_vec())
+}
+
+/// By default the caller's own standard input, unless that is a terminal which belongs to somebody else: reading it from the background would stop us.
+fn input(stdin: Option<&std::path::Path>) -> Result<Input, Failure> {
+    let own = || {
+        let stdin = std::io::stdin();
+        let foreign_terminal = rustix::termios::isatty(&stdin)
+            && rustix::termios::tcgetpgrp(&stdin).ok() != Some(rustix::process::getpgrp());
+        if foreign_terminal {
+            return Ok(Input::Empty);
+        }
+        let copy = stdin.as_fd().try_clone_to_owned();
+        copy.map(Input::From).map_err(|error| Failure::io(ErrorCode::InputUnreadable, "cannot use standard input", &error))
+    };
+    match stdin {
+        None => own(),
+        Some(path) if path.as_os_str() == "-" => own(),
+        Some(path) if path.as_os_str() == "none" => Ok(Input::Empty),
+        Some(path) => match std::fs::File::open(path) {
+            Ok(file) if file.metadata().is_ok_and(|found| found.is_dir()) => {
+                Err(Failure::problem("--stdin", &path.to_string_lossy(), "this is a directory; name a file"))
+            }
+            Ok(file) => Ok(Input::From(file.into())),
+            Err(error) => {
+                let what = format!("--stdin: cannot read `{}`", path.display());
+                Err(Failure::io(ErrorCode::InputUnreadable, &what, &error))
+            }
+        },
+    }
+}
+
+fn sinks(args: &RunArgs) -> Result<(Sink, Sink), Failure> {
+    if args.json {
+        let at_most = usize::try_from(args.capture.get()).unwrap_or(usize::MAX);
+        return Ok((Sink::Keep { at_most }, Sink::Keep { at_most }));
+    }
+    let pass = |copy: std::io::Result<OwnedFd>| {
+        copy.map(|to| Sink::Pass { to })
+            .map_err(|error| Failure::io(ErrorCode::OutputWriteFailed, "cannot use an output stream", &error))
+    };
+    let stdout = pass(std::io::stdout().as_fd().try_clone_to_owned())?;
+    let stderr = pass(std::io::stderr().as_fd().try_clone_to_owned())?;
+    Ok((stdout, stderr))
+}
+
+/// The one line that a stop or a failed start is worth.
+fn explain(ending: &Ending) {
+    use std::io::Write as _;
+    let line = match ending {
+        Ending::Exited { .. } | Ending::Signaled { .. } => return,
+        Ending::Stopped(cause) => cause.explain(),
+        Ending::NeverStarted(failure) => format!("{} [{}]", failure.message, failure.code().as_str()),
+    };
+    let _ = writeln!(std::io::stderr(), "cofferdam: {line}");
+}
+
+fn to_json(record: &RunRecord) -> Result<String, Failure> {
+    let mut text = serde_json::to_string(record).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+    text.push('\n');
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_is_read_only_unless_said_otherwise() {
+        let access = |text: &str| workspace(text.into()).access;
+        assert_eq!(access("./job"), WorkspaceAccess::ReadOnly);
+        assert_eq!(access("./job:rw"), WorkspaceAccess::ReadWrite);
+        assert_eq!(access("./job:cow"), WorkspaceAccess::CopyOnWrite);
+        assert_eq!(workspace("a:b".into()).path, PathBuf::from("a:b"));
+    }
+
+    #[test]
+    fn a_mount_splits_at_its_last_colon() {
+        let read = mount("/a:b:/c:rw".into()).unwrap();
+        assert_eq!((read.source, read.target, read.access), ("/a:b".into(), "/c".into(), MountAccess::ReadWrite));
+        assert!(mount("/data".into()).is_err());
+    }
+
+    #[test]
+    fn an_unknown_waiver_names_the_limits() {
+        let failure = waived("memroy").unwrap_err();
+        assert!(format!("{failure:?}").contains("wall_time"), "{failure:?}");
+    }
+}

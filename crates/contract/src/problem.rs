@@ -1,0 +1,110 @@
+//! A problem with what was asked: the field, the value that was given, and the fix. Validation collects all of them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One thing that is wrong with a payload, a flag or a configuration value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Where: `max_memory_mb`, `task.argv[2]`, `--timeout`.
+    pub field: String,
+    /// What was given, shortened when long.
+    pub value: String,
+    /// What is wrong with it and what to write instead.
+    pub fix: String,
+}
+
+/// All the problems of one input; never empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Problems(Vec<Problem>);
+
+impl Problem {
+    pub fn new(field: impl Into<String>, value: impl fmt::Display, fix: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            value: shorten(&value.to_string()),
+            fix: fix.into(),
+        }
+    }
+}
+
+impl Problems {
+    /// `Ok` when nothing was found.
+    pub fn check(found: Vec<Problem>) -> Result<(), Self> {
+        if found.is_empty() {
+            Ok(())
+        } else {
+            Err(Self(found))
+        }
+    }
+
+    pub fn one(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.0.iter()
+    }
+
+    pub fn into_vec(self) -> Vec<Problem> {
+        self.0
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} (got `{}`)", self.field, self.fix, self.value)
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// A hostile value can be megabytes long; an error message is for reading.
+pub(crate) fn shorten(value: &str) -> String {
+    const KEEP: usize = 80;
+    match value.char_indices().nth(KEEP) {
+        Some((cut, _)) => format!("{}… ({} bytes)", &value[..cut], value.len()),
+        None => value.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_reads_as_field_fix_and_value() {
+        let problem = Problem::new("max_memory_mb", 0, "is below 1; ask for at least 1");
+        assert_eq!(
+            problem.to_string(),
+            "max_memory_mb: is below 1; ask for at least 1 (got `0`)"
+        );
+    }
+
+    #[test]
+    fn a_long_value_is_cut_between_characters() {
+        let problem = Problem::new("scope", "é".repeat(1000), "is too long");
+        assert_eq!(problem.value, format!("{}… (2000 bytes)", "é".repeat(80)));
+    }
+
+    #[test]
+    fn problems_are_never_empty() {
+        assert_eq!(Problems::check(Vec::new()), Ok(()));
+        let one = Problem::new("a", "b", "c");
+        assert_eq!(Problems::check(vec![one.clone()]), Err(Problems::one(one)));
+    }
+}

@@ -1,0 +1,119 @@
+//! What is to be run and where, in the one form that `run` flags and a payload's task both become, and the grant without which
+//! no backend starts anything.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::enforcement::LimitName;
+use crate::limits::Limits;
+use crate::problem::Problems;
+use crate::request_check;
+
+pub use crate::request_check::{MAX_ARGUMENT_BYTES, MAX_ARGUMENTS_AND_ENV_BYTES};
+
+/// A request to run a command. Not yet checked: only [`Grant::new`] turns it into something that a backend accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub argv: Vec<OsString>,
+    /// Added to the clean environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where the program starts; the workspace or the home directory when absent.
+    pub cwd: Option<PathBuf>,
+    pub limits: Limits,
+    /// Limits that may go unenforced on a host that cannot hold them.
+    pub waived: Vec<LimitName>,
+    pub network: Network,
+    pub root: Root,
+    pub workspace: Option<Workspace>,
+    pub mounts: Vec<Mount>,
+    pub backend: BackendName,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// Loopback and nothing else.
+    Denied,
+    /// Asked for; no backend of this version can bound it, so it is refused.
+    Allowed,
+}
+
+/// What the program sees as `/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Root {
+    /// A read-only view of the host's /usr and its friends, with a synthetic /etc.
+    HostUsr,
+    /// A directory that holds a whole root file system; never written to.
+    Dir(PathBuf),
+}
+
+/// The directory that the work is about, seen inside as [`Workspace::INSIDE`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    pub path: PathBuf,
+    pub access: WorkspaceAccess,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkspaceAccess {
+    ReadWrite,
+    ReadOnly,
+    /// Changes are seen inside; the original stays as it was.
+    CopyOnWrite,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    pub source: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+    pub access: MountAccess,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MountAccess {
+    ReadWrite,
+    ReadOnly,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendName {
+    Native,
+    /// Limits without isolation; only ever used when named.
+    Host,
+}
+
+/// A request that passed validation and policy. The only thing a backend accepts, and it can only be made here.
+#[derive(Debug)]
+pub struct Grant {
+    request: Request,
+}
+
+impl Workspace {
+    pub const INSIDE: &'static str = "/work";
+}
+
+impl BackendName {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Host => "host",
+        }
+    }
+}
+
+impl Grant {
+    /// Checks the request as a whole and returns every problem at once. Whether paths exist is for the engine to find out.
+    pub fn new(request: Request) -> Result<Self, Problems> {
+        Problems::check(request_check::problems(&request))?;
+        Ok(Self { request })
+    }
+
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Gives the request to whoever carries it out.
+    pub fn into_request(self) -> Request {
+        self.request
+    }
+}

@@ -1,0 +1,475 @@
+//! What makes a request refusable, found without looking at the host: the kernel's bounds on arguments, names, and paths.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use crate::problem::{Problem, shorten};
+use crate::request::{Mount, Network, Request, Root, Workspace};
+
+/// The kernel's `MAX_ARG_STRLEN` of 32 pages, without the NUL that ends the string.
+pub const MAX_ARGUMENT_BYTES: usize = 131_072 - 1;
+
+/// The kernel gives argv and env a quarter of the 8 MiB stack; the slack is for the clean environment and what the kernel adds.
+pub const MAX_ARGUMENTS_AND_ENV_BYTES: usize = (2 << 20) - (64 << 10);
+
+/// Each string costs its NUL and a pointer as well.
+const BYTES_PER_STRING: usize = 1 + size_of::<u64>();
+
+/// Built by the sandbox itself, so that nothing may be mounted over them.
+const RESERVED: [&str; 5] = ["/proc", "/dev", "/sys", "/tmp", "/etc"];
+
+const NO_NUL: &str = "holds a NUL byte, which no argument, variable or path can; remove it";
+
+pub(crate) fn problems(request: &Request) -> Vec<Problem> {
+    let mut found = command_problems(request);
+    check_places(request, &mut found);
+    check_mounts(&request.mounts, &mut found);
+    found.extend(request.limits.problems());
+    match request.network {
+        Network::Denied => {}
+        Network::Allowed => found.push(Problem::new(
+            "network_allowed",
+            true,
+            "this version runs without network; leave network_allowed false",
+        )),
+    }
+    found
+}
+
+/// The part that a payload's task can be asked before anyone knows where it will run.
+pub(crate) fn command_problems(request: &Request) -> Vec<Problem> {
+    let mut found = Vec::new();
+    check_argv(request, &mut found);
+    check_env(request, &mut found);
+    check_total(request, &mut found);
+    if let Some(cwd) = &request.cwd {
+        check_absolute("cwd", cwd, &mut found);
+    }
+    found
+}
+
+fn check_argv(request: &Request, found: &mut Vec<Problem>) {
+    match request.argv.first() {
+        None => {
+            found.push(Problem::new(
+                "argv",
+                "[]",
+                "is empty; name the program to run",
+            ));
+        }
+        Some(program) if program.is_empty() => {
+            found.push(Problem::new(
+                "argv[0]",
+                "",
+                "is empty; name the program to run",
+            ));
+        }
+        Some(_) => {}
+    }
+    for (i, argument) in request.argv.iter().enumerate() {
+        check_string(&format!("argv[{i}]"), argument, argument.len(), found);
+    }
+}
+
+fn check_env(request: &Request, found: &mut Vec<Problem>) {
+    let mut seen = BTreeSet::new();
+    for (name, value) in &request.env {
+        let field = format!("env.{}", shorten(&name.to_string_lossy()));
+        if !is_variable_name(name) {
+            found.push(Problem::new(
+                "env",
+                name.to_string_lossy(),
+                "is not a variable name; use letters, digits and `_`, not beginning with a digit",
+            ));
+        }
+        if !seen.insert(name) {
+            let fix = "is set twice; keep one of them";
+            found.push(Problem::new(&field, value.to_string_lossy(), fix));
+        }
+        check_string(&field, value, name.len() + 1 + value.len(), found);
+    }
+}
+
+fn check_string(field: &str, text: &OsStr, bytes: usize, found: &mut Vec<Problem>) {
+    if has_nul(text) {
+        found.push(Problem::new(field, text.to_string_lossy(), NO_NUL));
+    }
+    if bytes > MAX_ARGUMENT_BYTES {
+        let fix = format!(
+            "is {bytes} bytes long and the kernel takes at most {MAX_ARGUMENT_BYTES}; pass it with --stdin or in a file"
+        );
+        found.push(Problem::new(field, text.to_string_lossy(), fix));
+    }
+}
+
+fn check_total(request: &Request, found: &mut Vec<Problem>) {
+    let argv: usize = request
+        .argv
+        .iter()
+        .map(|a| a.len() + BYTES_PER_STRING)
+        .sum();
+    let env: usize = request
+        .env
+        .iter()
+        .map(|(n, v)| n.len() + 1 + v.len() + BYTES_PER_STRING)
+        .sum();
+    let total = argv + env;
+    if total > MAX_ARGUMENTS_AND_ENV_BYTES {
+        let fix = format!(
+            "take {total} bytes together and the kernel leaves {MAX_ARGUMENTS_AND_ENV_BYTES}; pass data with --stdin or in a file"
+        );
+        let value = format!(
+            "{} arguments, {} variables",
+            request.argv.len(),
+            request.env.len()
+        );
+        found.push(Problem::new("argv and env", value, fix));
+    }
+}
+
+fn check_places(request: &Request, found: &mut Vec<Problem>) {
+    if let Some(workspace) = &request.workspace {
+        check_source("workspace", &workspace.path, found);
+    }
+    match &request.root {
+        Root::HostUsr => {}
+        Root::Dir(path) => check_source("root", path, found),
+    }
+}
+
+fn check_absolute(field: &str, path: &Path, found: &mut Vec<Problem>) {
+    if has_nul(path.as_os_str()) {
+        found.push(Problem::new(field, path.display(), NO_NUL));
+    }
+    if !is_absolute(path) {
+        let fix = "is not absolute; write the path as the program sees it, beginning with `/`";
+        found.push(Problem::new(field, path.display(), fix));
+    }
+}
+
+fn check_source(field: &str, path: &Path, found: &mut Vec<Problem>) {
+    if path.as_os_str().is_empty() {
+        found.push(Problem::new(
+            field,
+            "",
+            "is empty; name a directory of the host",
+        ));
+    }
+    if has_nul(path.as_os_str()) {
+        found.push(Problem::new(field, path.display(), NO_NUL));
+    }
+}
+
+fn check_mounts(mounts: &[Mount], found: &mut Vec<Problem>) {
+    for (i, mount) in mounts.iter().enumerate() {
+        check_source(&format!("mounts[{i}].source"), &mount.source, found);
+        let field = format!("mounts[{i}].target");
+        check_absolute(&field, &mount.target, found);
+        let earlier = mounts
+            .iter()
+            .take(i)
+            .map(|m| &m.target)
+            .find(|other| mount.target.starts_with(other) || other.starts_with(&mount.target));
+        if let Some(fix) = target_fix(&mount.target, earlier) {
+            found.push(Problem::new(field, mount.target.display(), fix));
+        }
+    }
+}
+
+fn target_fix(target: &Path, overlapping: Option<&PathBuf>) -> Option<String> {
+    let workspace = Path::new(Workspace::INSIDE);
+    if has_dot_component(target) {
+        return Some("has a `.` or `..` in it; write the path it stands for".to_owned());
+    }
+    // Components, not text: `//` and `/data/..` are not told apart from `/` by looking at characters.
+    if is_absolute(target) && target.components().count() <= 1 {
+        return Some("is the root itself; mount below it, such as on /data".to_owned());
+    }
+    if let Some(reserved) = RESERVED.iter().find(|place| target.starts_with(place)) {
+        return Some(format!(
+            "is in {reserved}, which the sandbox makes itself; mount elsewhere, such as on /data"
+        ));
+    }
+    if target.starts_with(workspace) {
+        return Some(
+            "is in the workspace; put the files there, or mount elsewhere, such as on /data"
+                .to_owned(),
+        );
+    }
+    overlapping.map(|other| {
+        format!(
+            "overlaps with the mount on {}; keep mounts side by side",
+            other.display()
+        )
+    })
+}
+
+fn is_variable_name(name: &OsStr) -> bool {
+    let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    match name.as_encoded_bytes() {
+        [first, rest @ ..] => {
+            is_letter(*first) && rest.iter().all(|&b| is_letter(b) || b.is_ascii_digit())
+        }
+        [] => false,
+    }
+}
+
+fn has_nul(text: &OsStr) -> bool {
+    text.as_encoded_bytes().contains(&0)
+}
+
+/// Inside is always Linux, whatever the caller's machine calls absolute.
+fn is_absolute(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().starts_with(b"/")
+}
+
+/// [`Path::components`] drops `.` silently, so the text is asked.
+fn has_dot_component(path: &Path) -> bool {
+    let is_dot = |part: &[u8]| part == b"." || part == b"..";
+    path.as_os_str()
+        .as_encoded_bytes()
+        .split(|&b| b == b'/')
+        .any(is_dot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enforcement::LimitName;
+    use crate::limits::Limits;
+    use crate::request::{BackendName, Grant, MountAccess, WorkspaceAccess};
+    use crate::units::{Bytes, Cap};
+
+    fn request() -> Request {
+        Request {
+            argv: vec!["/bin/true".into()],
+            env: Vec::new(),
+            cwd: None,
+            limits: Limits::DEFAULT,
+            waived: Vec::new(),
+            network: Network::Denied,
+            root: Root::HostUsr,
+            workspace: None,
+            mounts: Vec::new(),
+            backend: BackendName::Native,
+        }
+    }
+
+    fn fields(change: impl FnOnce(&mut Request)) -> Vec<String> {
+        let mut request = request();
+        change(&mut request);
+        match Grant::new(request) {
+            Ok(_) => Vec::new(),
+            Err(problems) => problems.iter().map(|p| p.field.clone()).collect(),
+        }
+    }
+
+    fn mount(target: &str) -> Mount {
+        Mount {
+            source: "/srv".into(),
+            target: target.into(),
+            access: MountAccess::ReadOnly,
+        }
+    }
+
+    #[test]
+    fn a_full_valid_request_is_granted_unchanged() {
+        let mut full = request();
+        full.argv.push("".into());
+        full.env = vec![("A_1".into(), "x=y\n".into()), ("_b".into(), "".into())];
+        full.cwd = Some("/work/src".into());
+        full.waived = LimitName::ALL.to_vec();
+        full.root = Root::Dir("rootfs".into());
+        full.workspace = Some(Workspace {
+            path: ".".into(),
+            access: WorkspaceAccess::CopyOnWrite,
+        });
+        full.mounts = vec![
+            mount("/data"),
+            mount("/data2"),
+            mount("/opt/tool"),
+            mount("/workshop"),
+        ];
+        assert_eq!(Grant::new(full.clone()).unwrap().request(), &full);
+    }
+
+    #[test]
+    fn a_program_must_be_named() {
+        assert_eq!(fields(|r| r.argv.clear()), ["argv"]);
+        assert_eq!(fields(|r| r.argv[0] = "".into()), ["argv[0]"]);
+    }
+
+    #[test]
+    fn nul_is_refused_everywhere() {
+        assert_eq!(fields(|r| r.argv.push("a\0b".into())), ["argv[1]"]);
+        assert_eq!(fields(|r| r.env.push(("A".into(), "\0".into()))), ["env.A"]);
+        assert_eq!(fields(|r| r.env.push(("A\0".into(), "".into()))), ["env"]);
+        assert_eq!(fields(|r| r.cwd = Some("/a\0".into())), ["cwd"]);
+        assert_eq!(fields(|r| r.root = Root::Dir("/a\0".into())), ["root"]);
+        assert_eq!(
+            fields(|r| r.mounts.push(mount("/a\0"))),
+            ["mounts[0].target"]
+        );
+    }
+
+    #[test]
+    fn one_argument_has_the_kernels_bound() {
+        assert!(fields(|r| r.argv.push("x".repeat(MAX_ARGUMENT_BYTES).into())).is_empty());
+        assert_eq!(
+            fields(|r| r.argv.push("x".repeat(MAX_ARGUMENT_BYTES + 1).into())),
+            ["argv[1]"]
+        );
+        assert_eq!(
+            fields(|r| r
+                .env
+                .push(("A".into(), "x".repeat(MAX_ARGUMENT_BYTES - 1).into()))),
+            ["env.A"]
+        );
+        let mut long = request();
+        long.argv.push("x".repeat(MAX_ARGUMENT_BYTES + 1).into());
+        let message = Grant::new(long).unwrap_err().to_string();
+        assert!(message.contains("--stdin or in a file"), "{message}");
+    }
+
+    #[test]
+    fn all_arguments_together_have_a_bound() {
+        let many = |n: usize| move |r: &mut Request| r.argv = vec!["x".repeat(91).into(); n];
+        let fits = MAX_ARGUMENTS_AND_ENV_BYTES / 100;
+        assert!(fields(many(fits)).is_empty());
+        assert_eq!(fields(many(fits + 1)), ["argv and env"]);
+    }
+
+    #[test]
+    fn variables_have_names_and_are_set_once() {
+        for name in ["", "1A", "A=B", "A B", "é", "A-B", "=", "A."] {
+            assert_eq!(
+                fields(|r| r.env.push((name.into(), "".into()))),
+                ["env"],
+                "{name:?}"
+            );
+        }
+        let twice =
+            |r: &mut Request| r.env = vec![("A".into(), "1".into()), ("A".into(), "1".into())];
+        assert_eq!(fields(twice), ["env.A"]);
+    }
+
+    #[test]
+    fn the_working_directory_is_absolute() {
+        for cwd in ["", "src", "./src", "../etc"] {
+            assert_eq!(fields(|r| r.cwd = Some(cwd.into())), ["cwd"], "{cwd:?}");
+        }
+    }
+
+    #[test]
+    fn sources_are_named() {
+        let access = WorkspaceAccess::ReadOnly;
+        assert_eq!(
+            fields(|r| r.workspace = Some(Workspace {
+                path: "".into(),
+                access
+            })),
+            ["workspace"]
+        );
+        assert_eq!(fields(|r| r.root = Root::Dir("".into())), ["root"]);
+        let nowhere = Mount {
+            source: "".into(),
+            ..mount("/data")
+        };
+        assert_eq!(fields(|r| r.mounts.push(nowhere)), ["mounts[0].source"]);
+    }
+
+    #[test]
+    fn mounts_stay_out_of_the_sandboxes_own_places() {
+        for target in [
+            "/",
+            "//",
+            "///",
+            "/data/..",
+            "/data/../etc",
+            "/./data",
+            "/data/.",
+            "/proc",
+            "/proc/1",
+            "/dev/shm",
+            "/sys",
+            "/tmp",
+            "/tmp/x",
+            "/etc",
+            "/etc/passwd",
+            "/work",
+            "/work/",
+            "/work/src",
+            "data",
+            "",
+        ] {
+            assert_eq!(
+                fields(|r| r.mounts.push(mount(target))),
+                ["mounts[0].target"],
+                "{target:?}"
+            );
+        }
+        for target in [
+            "/data",
+            "/data/",
+            "/procs",
+            "/etc2",
+            "/opt/a/b",
+            "/usr/share/x",
+            "/home/x",
+        ] {
+            assert!(
+                fields(|r| r.mounts.push(mount(target))).is_empty(),
+                "{target:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn mounts_do_not_overlap() {
+        for (a, b) in [
+            ("/data", "/data"),
+            ("/data", "/data/sub"),
+            ("/data/sub", "/data"),
+            ("/data", "/data/"),
+        ] {
+            let both = |r: &mut Request| r.mounts = vec![mount(a), mount(b)];
+            assert_eq!(fields(both), ["mounts[1].target"], "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn network_is_refused_in_words() {
+        let mut networked = request();
+        networked.network = Network::Allowed;
+        assert_eq!(
+            Grant::new(networked).unwrap_err().to_string(),
+            "network_allowed: this version runs without network; leave network_allowed false (got `true`)"
+        );
+    }
+
+    #[test]
+    fn every_problem_is_returned_at_once() {
+        let found = fields(|r| {
+            r.argv.clear();
+            r.env.push(("1".into(), "\0".into()));
+            r.cwd = Some("x".into());
+            r.mounts = vec![mount("/"), mount("/tmp")];
+            r.limits.memory = Cap::AtMost(Bytes::new(0));
+            r.network = Network::Allowed;
+        });
+        assert_eq!(
+            found,
+            [
+                "argv",
+                "env",
+                "env.1",
+                "cwd",
+                "mounts[0].target",
+                "mounts[1].target",
+                "memory",
+                "network_allowed"
+            ]
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! Drains a program's output while it runs: kept up to a cap or passed on as it comes, and counted against one limit for both streams. Never blocks:
+//! a reader that does not read slows the program down, not the supervisor, whose clock must go on.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use cofferdam_contract::record::CapturedStream;
+use cofferdam_contract::units::{Bytes, Cap};
+use rustix::event::PollFlags;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::pipe::SpliceFlags;
+
+/// Where a stream goes.
+#[derive(Debug)]
+pub enum Sink {
+    /// Into the record, up to this many bytes; the rest is counted and dropped.
+    Keep { at_most: usize },
+    /// To a descriptor of the caller's, as it comes.
+    Pass { to: OwnedFd },
+}
+
+/// What happens when the output limit is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLimit {
+    /// The run is stopped.
+    Stop,
+    /// The run goes on and its output is counted and dropped.
+    Discard,
+}
+
+/// What one round of draining came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Drained {
+    /// More may come.
+    Open,
+    /// Every writer has closed the stream.
+    Ended,
+    /// There was more than the limit allows.
+    OverLimit,
+    /// The caller's descriptor takes no more.
+    ReaderGone,
+}
+
+/// How much output is left of the limit, for both streams together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: Option<u64>,
+    on_limit: OnLimit,
+}
+
+/// One stream being drained.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    pipe: Option<OwnedFd>,
+    target: Target,
+    seen: u64,
+}
+
+#[derive(Debug)]
+enum Target {
+    Kept { bytes: Vec<u8>, at_most: usize },
+    /// A pipe: pages move without being copied.
+    Spliced { to: OwnedFd, full: bool },
+    /// A file, a terminal or a socket.
+    Written { to: OwnedFd, kind: FileType, pending: Vec<u8> },
+}
+
+/// One read or splice moves at most this much.
+const CHUNK: usize = 128 * 1024;
+/// Rounds before the other descriptors get their turn.
+const ROUNDS: usize = 8;
+/// A terminal that says it has room has room for this much.
+const TERMINAL_CHUNK: usize = 2048;
+
+impl Budget {
+    pub(crate) fn new(limit: Cap<Bytes>, on_limit: OnLimit) -> Self {
+        Self { left: limit.at_most().map(Bytes::get), on_limit }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    /// How many of `amount` bytes are still within the limit.
+    fn within(&self, amount: usize) -> usize {
+        self.left.map_or(amount, |left| usize::try_from(left).unwrap_or(usize::MAX).min(amount))
+    }
+
+    fn spend(&mut self, amount: usize) {
+        self.left = self.left.map(|left| left.saturating_sub(amount as u64));
+    }
+}
+
+impl Drain {
+    /// `pipe` must be non-blocking.
+    pub(crate) fn new(pipe: OwnedFd, sink: Sink) -> Result<Self, Errno> {
+        let target = match sink {
+            Sink::Keep { at_most } => Target::Kept { bytes: Vec::new(), at_most },
+            Sink::Pass { to } => match FileType::from_raw_mode(rustix::fs::fstat(&to)?.st_mode) {
+                FileType::Fifo => Target::Spliced { to, full: false },
+                kind => Target::Written { to, kind, pending: Vec::new() },
+            },
+        };
+        Ok(Self { pipe: Some(pipe), target, seen: 0 })
+    }
+
+    /// What to wait for: the program's output, or room in the reader when that is what holds us up.
+    pub(crate) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match &self.target {
+            Target::Spliced { to, full: true } => Some((to.as_fd(), PollFlags::OUT)),
+            Target::Written { to, pending, .. } if !pending.is_empty() => Some((to.as_fd(), PollFlags::OUT)),
+            _ => self.pipe.as_ref().map(|pipe| (pipe.as_fd(), PollFlags::IN)),
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.interest().is_some()
+    }
+
+    /// Moves what can be moved now.
+    pub(crate) fn advance(&mut self, budget: &mut Budget, buffer: &mut Vec<u8>) -> Drained {
+        for _ in 0..ROUNDS {
+            match self.advance_once(budget, buffer) {
+                Ok(Drained::Open) => {}
+                Ok(other) => return other,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Drained::Open,
+                Err(_) => {
+                    self.close();
+                    return Drained::ReaderGone;
+                }
+            }
+        }
+        Drained::Open
+    }
+
+    /// Gives up on what has not been read yet.
+    pub(crate) fn close(&mut self) {
+        self.pipe = None;
+        match &mut self.target {
+            Target::Spliced { full, .. } => *full = false,
+            Target::Written { pending, .. } => pending.clear(),
+            Target::Kept { .. } => {}
+        }
+    }
+
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    pub(crate) fn into_captured(self) -> CapturedStream {
+        match self.target {
+            Target::Kept { bytes, .. } => CapturedStream::new(&bytes, self.seen),
+            Target::Spliced { .. } | Target::Written { .. } => CapturedStream::new(b"", self.seen),
+        }
+    }
+
+    fn advance_once(&mut self, budget: &mut Budget, buffer: &mut Vec<u8>) -> Result<Drained, Errno> {
+        if let Target::Written { to, kind, pending } = &mut self.target
+            && !pending.is_empty()
+        {
+            return write_pending(to, *kind, pending).map(|()| Drained::Open);
+        }
+        let Some(pipe) = &self.pipe else { return Ok(Drained::Ended) };
+        if budget.is_spent() && budget.on_limit == OnLimit::Discard {
+            let dropped = drop_chunk(pipe)?;
+            self.seen += dropped as u64;
+            return Ok(self.progress(dropped));
+        }
+        if !budget.is_spent()
+            && let Target::Spliced { to, full } = &mut self.target
+        {
+            let amount = budget.within(CHUNK);
+            let moved = rustix::pipe::splice(pipe, None, &*to, None, amount, SpliceFlags::NONBLOCK | SpliceFlags::MOVE);
+            // Readable, as poll said, and yet nothing moved: the reader is full.
+            *full = moved == Err(Errno::AGAIN) && has_data(pipe);
+            let moved = moved?;
+            budget.spend(moved);
+            self.seen += moved as u64;
+            return Ok(self.progress(moved));
+        }
+        buffer.resize(CHUNK, 0);
+        let read = rustix::io::read(pipe, buffer.as_mut_slice())?;
+        let chunk = buffer.get(..read).unwrap_or_default();
+        self.seen += read as u64;
+        let within = budget.within(read);
+        budget.spend(within);
+        self.take(chunk.get(..within).unwrap_or_default());
+        if within < read && budget.on_limit == OnLimit::Stop {
+            return Ok(Drained::OverLimit);
+        }
+        Ok(self.progress(read))
+    }
+
+    fn progress(&mut self, moved: usize) -> Drained {
+        if moved == 0 {
+            self.pipe = None;
+            return Drained::Ended;
+        }
+        Drained::Open
+    }
+
+    fn take(&mut self, chunk: &[u8]) {
+        match &mut self.target {
+            Target::Kept { bytes, at_most } => {
+                let room = at_most.saturating_sub(bytes.len()).min(chunk.len());
+                bytes.extend_from_slice(chunk.get(..room).unwrap_or_default());
+            }
+            Target::Written { pending, .. } => pending.extend_from_slice(chunk),
+            Target::Spliced { .. } => {}
+        }
+    }
+}
+
+fn write_pending(to: &OwnedFd, kind: FileType, pending: &mut Vec<u8>) -> Result<(), Errno> {
+    let written = match kind {
+        FileType::Socket => rustix::net::send(to, pending, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?,
+        FileType::CharacterDevice if !is_ready(to) => return Err(Errno::AGAIN),
+        FileType::CharacterDevice => rustix::io::write(to, pending.get(..TERMINAL_CHUNK).unwrap_or(pending))?,
+        _ => rustix::io::write(to, pending)?,
+    };
+    pending.drain(..written);
+    Ok(())
+}
+
+fn is_ready(to: &OwnedFd) -> bool {
+    polls(to, PollFlags::OUT)
+}
+
+fn has_data(pipe: &OwnedFd) -> bool {
+    polls(pipe, PollFlags::IN)
+}
+
+fn polls(fd: &OwnedFd, flags: PollFlags) -> bool {
+    let mut fds = [rustix::event::PollFd::new(fd, flags)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// Drops what is in the pipe without looking at it: /dev/null takes whole pages.
+fn drop_chunk(pipe: &OwnedFd) -> Result<usize, Errno> {
+    let null = rustix::fs::open(c"/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::pipe::splice(pipe, None, null, None, 1 << 20, SpliceFlags::NONBLOCK)
+}

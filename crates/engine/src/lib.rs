@@ -1,0 +1,20 @@
+//! The public library: takes a granted request through planning, a backend and supervision to a record that can be trusted.
+//!
+//! Start reading in [`pipeline`].
+
+pub mod capture;
+mod changes;
+mod disk;
+pub mod error;
+mod feed;
+pub mod host;
+mod native;
+pub mod pipeline;
+mod plan;
+mod program;
+mod supervise;
+mod watch;
+
+pub use cancel::cancel_on_signals;
+
+mod cancel;

@@ -1,0 +1,111 @@
+//! Who the sandbox is outside, and the directories of the caller's that only a privileged process can hand to somebody else.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use cofferdam_contract::request::{MountAccess, Request, Root, WorkspaceAccess};
+use cofferdam_sys::blueprint::{Identity, Privileged};
+use cofferdam_sys::idmap::{self, IdmapError, Owner};
+use rustix::io::Errno;
+
+use crate::error::EngineError;
+use crate::host::{Host, Privilege};
+
+/// The sandbox's user and group as the program sees them.
+const INSIDE_ID: u32 = 1000;
+/// Outside ids of sandboxes that root starts: above every range in use, and distinct for every sandbox alive, since pids are.
+const OUTSIDE_BASE: u32 = 0x7000_0000;
+
+/// Where a source of the request is found when the sandbox is built.
+#[derive(Debug, Default)]
+pub(crate) struct Trees {
+    /// For the root directory, the workspace and each mount: the index among the prepared trees, or `None` for a plain path.
+    pub(crate) root: Option<usize>,
+    pub(crate) workspace: Option<usize>,
+    pub(crate) mounts: Vec<Option<usize>>,
+    pub(crate) prepared: Vec<OwnedFd>,
+}
+
+/// Decides the identity and prepares what needs privilege.
+pub(crate) fn identify(request: &Request, host: &Host) -> Result<(Identity, Trees), EngineError> {
+    let mut trees = Trees { mounts: vec![None; request.mounts.len()], ..Trees::default() };
+    let mut identity = match host.privilege {
+        Privilege::User { uid, gid } => {
+            return Ok((identity(uid, gid, Privileged::No), trees));
+        }
+        Privilege::Root => {
+            let distinct = OUTSIDE_BASE + (std::process::id() & 0x003f_ffff);
+            identity(distinct, distinct, Privileged::Yes)
+        }
+    };
+    if let Root::Dir(dir) = &request.root {
+        // Mount points are made in a layer above it, which takes the rights of an owner.
+        trees.root = trees.hand_over(dir, NeedsOwner::Yes, &mut identity)?;
+    }
+    if let Some(workspace) = &request.workspace {
+        let needs_owner = match workspace.access {
+            WorkspaceAccess::ReadOnly => NeedsOwner::No,
+            WorkspaceAccess::ReadWrite | WorkspaceAccess::CopyOnWrite => NeedsOwner::Yes,
+        };
+        trees.workspace = trees.hand_over(&workspace.path, needs_owner, &mut identity)?;
+    }
+    for (at, mount) in request.mounts.iter().enumerate() {
+        let needs_owner = match mount.access {
+            MountAccess::ReadOnly => NeedsOwner::No,
+            MountAccess::ReadWrite => NeedsOwner::Yes,
+        };
+        trees.mounts[at] = trees.hand_over(&mount.source, needs_owner, &mut identity)?;
+    }
+    Ok((identity, trees))
+}
+
+/// Whether the sandbox must be the directory's owner to do what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NeedsOwner {
+    Yes,
+    No,
+}
+
+impl Trees {
+    /// Maps the owner of `path` to the sandbox. Where the file system cannot do that, the sandbox becomes that owner, unless that is root.
+    fn hand_over(
+        &mut self,
+        path: &Path,
+        needs_owner: NeedsOwner,
+        identity: &mut Identity,
+    ) -> Result<Option<usize>, EngineError> {
+        let unreadable = |errno| EngineError::Unreadable { what: "cannot open", path: path.display().to_string(), errno };
+        let stat = rustix::fs::stat(path).map_err(unreadable)?;
+        let owner = Owner {
+            disk_uid: stat.st_uid,
+            disk_gid: stat.st_gid,
+            seen_uid: identity.outside_uid,
+            seen_gid: identity.outside_gid,
+        };
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| unreadable(Errno::INVAL))?;
+        match idmap::mapped_tree(&name, &owner) {
+            Ok(tree) => {
+                self.prepared.push(tree);
+                Ok(Some(self.prepared.len() - 1))
+            }
+            Err(IdmapError::Open(errno)) => Err(unreadable(errno)),
+            Err(IdmapError::Namespace(_) | IdmapError::Unsupported(_)) if needs_owner == NeedsOwner::No => Ok(None),
+            Err(_) if stat.st_uid != 0 && self.prepared.is_empty() => {
+                identity.outside_uid = stat.st_uid;
+                identity.outside_gid = stat.st_gid;
+                Ok(None)
+            }
+            Err(error) => Err(EngineError::Unavailable {
+                backend: "native",
+                why: format!("`{}` belongs to root and {error}", path.display()),
+                fix: "give the directory to an ordinary user with chown, or use :ro".to_owned(),
+            }),
+        }
+    }
+}
+
+const fn identity(outside_uid: u32, outside_gid: u32, privileged: Privileged) -> Identity {
+    Identity { inside_uid: INSIDE_ID, inside_gid: INSIDE_ID, outside_uid, outside_gid, privileged }
+}

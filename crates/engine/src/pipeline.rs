@@ -1,0 +1,156 @@
+//! The whole path of a run, in order. Each step consumes what the one before it made:
+//!
+//! ```text
+//! Request ─grant─▶ Grant ─plan─▶ Plan ─start─▶ Running ─supervise─▶ Ended ─▶ RunRecord
+//! ```
+//!
+//! A [`Grant`] can only be made by checking a request, and only a grant can be planned, so nothing runs that was not checked.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use cofferdam_contract::record::{FinishedRun, RunRecord};
+use cofferdam_contract::request::{Grant, MountAccess, Request, WorkspaceAccess};
+use cofferdam_contract::units::Cap;
+use cofferdam_sys::cgroup::RunGroup;
+use cofferdam_sys::launch;
+use cofferdam_sys::protocol::ProcView;
+use jiff::Timestamp;
+use rustix::pipe::PipeFlags;
+
+pub use crate::capture::{OnLimit, Sink};
+pub use crate::feed::Input;
+
+use crate::capture::{Budget, Drain};
+use crate::changes;
+use crate::disk::Growth;
+use crate::error::EngineError;
+use crate::feed::Feed;
+use crate::host::Host;
+use crate::plan::{self, Plan};
+use crate::supervise::{self, Ended, Running};
+use crate::watch::Watch;
+
+/// Where a run's streams come from and go to, and how its caller can end it.
+#[derive(Debug)]
+pub struct Streams<'a> {
+    pub stdin: Input,
+    pub stdout: Sink,
+    pub stderr: Sink,
+    pub on_output_limit: OnLimit,
+    /// The run is cancelled when this becomes readable.
+    pub cancel: Option<BorrowedFd<'a>>,
+}
+
+/// Runs a granted request to its end.
+pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
+    let run_id = uuid::Uuid::now_v7().to_string();
+    let started_at = Timestamp::now();
+    let plan = plan::plan(grant, host)?;
+    let running = start(plan, streams, host, &run_id)?;
+    let ended = supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
+    Ok(record(ended, run_id, started_at))
+}
+
+/// Clones the sandbox first: while it builds itself, its control group is made here, and the program waits in the socket.
+fn start<'a>(plan: Plan, streams: Streams<'a>, host: &Host, run_id: &str) -> Result<Running<'a>, EngineError> {
+    let (stdin, feed) = pipe(Ours::Write)?;
+    let (stdout, drained_out) = pipe(Ours::Read)?;
+    let (stderr, drained_err) = pipe(Ours::Read)?;
+    let name = format!("cofferdam-{run_id}");
+    let make_group = || RunGroup::create(&host.cgroups, &name, &plan.bounds).map_err(unavailable_group);
+    let (sandbox, group) = if host.cgroups.is_cloned_into() {
+        let group = make_group()?;
+        let into = group.as_ref().and_then(RunGroup::clone_into);
+        (launch::launch(&plan.blueprint, into).map_err(unavailable)?, group)
+    } else {
+        let sandbox = launch::launch(&plan.blueprint, None).map_err(unavailable)?;
+        (sandbox, make_group()?)
+    };
+    let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
+    // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
+    let _ = sandbox.execute(&plan.program, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], &joins);
+    let open = EngineError::system("look at an output stream");
+    Ok(Running {
+        feed: Feed::new(feed, streams.stdin),
+        stdout: Drain::new(drained_out, streams.stdout).map_err(&open)?,
+        stderr: Drain::new(drained_err, streams.stderr).map_err(&open)?,
+        budget: Budget::new(plan.request.limits.output, streams.on_output_limit),
+        watch: Watch::new(plan.request.limits.clone(), plan.parallelism, sandbox.pid(), growths(&plan.request)),
+        cancel: streams.cancel,
+        plan,
+        sandbox,
+        group,
+    })
+}
+
+fn record(mut ended: Ended, run_id: String, started_at: Timestamp) -> RunRecord {
+    let request = &ended.plan.request;
+    let changes = match (&ended.upper, &request.workspace) {
+        (Some(upper), Some(workspace)) => Some(changes::list(upper, &workspace.path)),
+        _ => None,
+    };
+    if !ended.plan.isolation.is_empty() {
+        let proc = match ended.proc {
+            ProcView::Own => "own",
+            ProcView::Absent => "absent",
+        };
+        ended.plan.isolation.insert("proc".to_owned(), proc.to_owned());
+    }
+    RunRecord::new(FinishedRun {
+        run_id,
+        backend: ended.plan.request.backend,
+        ending: ended.ending,
+        stdout: ended.stdout.into_captured(),
+        stderr: ended.stderr.into_captured(),
+        usage: ended.usage,
+        enforced_by: ended.plan.enforced_by,
+        isolation: ended.plan.isolation,
+        denials: ended.denials,
+        changes,
+        started_at,
+        ended_at: Timestamp::now(),
+    })
+}
+
+/// Which end of a pipe stays with the supervisor; that end never blocks.
+enum Ours {
+    Read,
+    Write,
+}
+
+/// The program's end first, ours second.
+fn pipe(ours: Ours) -> Result<(OwnedFd, OwnedFd), EngineError> {
+    let failed = EngineError::system("make a pipe");
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(&failed)?;
+    let (theirs, ours) = match ours {
+        Ours::Read => (write, read),
+        Ours::Write => (read, write),
+    };
+    rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).map_err(&failed)?;
+    Ok((theirs, ours))
+}
+
+/// The directories of the caller's that the program may fill.
+fn growths(request: &Request) -> Vec<Growth> {
+    let Cap::AtMost(limit) = request.limits.disk else { return Vec::new() };
+    let workspace = request.workspace.iter().filter(|workspace| workspace.access == WorkspaceAccess::ReadWrite);
+    let mounts = request.mounts.iter().filter(|mount| mount.access == MountAccess::ReadWrite);
+    let paths = workspace.map(|workspace| &workspace.path).chain(mounts.map(|mount| &mount.source));
+    paths.filter_map(|path| Growth::new(path, limit)).collect()
+}
+
+fn unavailable(error: launch::LaunchError) -> EngineError {
+    EngineError::Unavailable {
+        backend: "native",
+        why: error.to_string(),
+        fix: "run `cofferdam doctor`, which names the setting that forbids it".to_owned(),
+    }
+}
+
+fn unavailable_group(error: cofferdam_sys::cgroup::CgroupError) -> EngineError {
+    EngineError::Unavailable {
+        backend: "native",
+        why: error.to_string(),
+        fix: format!("set {}=1 to run without control groups", crate::host::NO_CGROUPS_VARIABLE),
+    }
+}

@@ -1,0 +1,395 @@
+//! Watches over one run from its start to its end: moves its input and output, enforces what the kernel does not, and settles how it ended, once, from
+//! evidence.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::ending::{Ending, SetupFailure, SetupFailureKind, StopCause, Stream};
+use cofferdam_contract::record::{Denial, DenialKind};
+use cofferdam_contract::units::Cap;
+use cofferdam_contract::usage::Usage;
+use cofferdam_sys::blueprint::Isolation;
+use cofferdam_sys::cgroup::{Counters, RunGroup};
+use cofferdam_sys::launch::Sandbox;
+use cofferdam_sys::protocol::{Event, ProcView, Stage, WaitStatus};
+use cofferdam_sys::seccomp::{self, Received};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::capture::{Budget, Drain, Drained};
+use crate::feed::Feed;
+use crate::host::Host;
+use crate::plan::Plan;
+use crate::watch::Watch;
+
+/// A sandbox that has been started, with everything that belongs to it.
+#[derive(Debug)]
+pub(crate) struct Running<'a> {
+    pub(crate) plan: Plan,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) group: Option<RunGroup>,
+    pub(crate) feed: Feed,
+    pub(crate) stdout: Drain,
+    pub(crate) stderr: Drain,
+    pub(crate) budget: Budget,
+    pub(crate) watch: Watch,
+    /// Readable when the caller wants the run to end.
+    pub(crate) cancel: Option<BorrowedFd<'a>>,
+}
+
+/// A run that is over: nothing of it is left but this.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) plan: Plan,
+    pub(crate) ending: Ending,
+    pub(crate) usage: Usage,
+    pub(crate) stdout: Drain,
+    pub(crate) stderr: Drain,
+    pub(crate) denials: Vec<Denial>,
+    pub(crate) proc: ProcView,
+    /// The upper layer of a copy-on-write workspace.
+    pub(crate) upper: Option<OwnedFd>,
+}
+
+/// How long output may still come after every process is gone: it is all in the pipe by then.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+const SIGXCPU: i32 = 24;
+const SIGXFSZ: i32 = 25;
+
+/// Supervises until the end.
+pub(crate) fn supervise(running: Running<'_>) -> Result<Ended, Errno> {
+    let mut supervisor = Supervisor {
+        run: running,
+        buffer: Vec::new(),
+        listener: None,
+        denied: BTreeMap::new(),
+        started: None,
+        deadline: None,
+        cause: None,
+        report: None,
+        cpu_by_wait: Duration::ZERO,
+        proc: ProcView::Absent,
+        upper: None,
+    };
+    while !supervisor.is_over() {
+        supervisor.turn()?;
+    }
+    supervisor.finish()
+}
+
+struct Supervisor<'a> {
+    run: Running<'a>,
+    buffer: Vec<u8>,
+    listener: Option<OwnedFd>,
+    /// How often each system call was refused.
+    denied: BTreeMap<u32, u64>,
+    started: Option<Instant>,
+    deadline: Option<Instant>,
+    /// Set by whoever stops the run, once.
+    cause: Option<StopCause>,
+    /// What init said last about the program.
+    report: Option<Report>,
+    cpu_by_wait: Duration,
+    proc: ProcView,
+    upper: Option<OwnedFd>,
+}
+
+enum Report {
+    Ended(WaitStatus),
+    SetupFailed { stage: Stage, errno: i32 },
+    ExecFailed { stage: Stage, errno: i32 },
+    /// Init went without a word: the kernel or somebody outside killed it.
+    InitGone,
+}
+
+/// What a descriptor in the poll set stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Control,
+    Stdout,
+    Stderr,
+    Stdin,
+    Listener,
+    Cancel,
+}
+
+impl Supervisor<'_> {
+    fn is_over(&self) -> bool {
+        self.report.is_some()
+    }
+
+    /// Waits for the next thing to happen and deals with it.
+    fn turn(&mut self) -> Result<(), Errno> {
+        let ready = self.wait()?;
+        for source in ready {
+            match source {
+                Source::Control => self.listen()?,
+                Source::Stdout => self.drain(Stream::Stdout),
+                Source::Stderr => self.drain(Stream::Stderr),
+                Source::Stdin => self.run.feed.advance(),
+                Source::Listener => self.note_denial(),
+                Source::Cancel => self.stop(StopCause::Canceled),
+            }
+        }
+        let now = Instant::now();
+        if let (Some(deadline), Cap::AtMost(limit)) = (self.deadline, self.run.plan.request.limits.wall_time)
+            && now >= deadline
+        {
+            self.stop(StopCause::WallTime { limit });
+        }
+        if self.started.is_some() && self.cause.is_none() && now >= self.run.watch.next_look()
+            && let Some(cause) = self.run.watch.look(self.run.group.as_ref())
+        {
+            self.stop(cause);
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<Vec<Source>, Errno> {
+        let cancel = self.run.cancel.filter(|_| self.cause.is_none());
+        let interests = [
+            (Source::Control, Some((self.run.sandbox.control(), PollFlags::IN))),
+            (Source::Stdout, self.run.stdout.interest()),
+            (Source::Stderr, self.run.stderr.interest()),
+            (Source::Stdin, self.run.feed.interest()),
+            (Source::Listener, self.listener.as_ref().map(|listener| (listener.as_fd(), PollFlags::IN))),
+            (Source::Cancel, cancel.map(|cancel| (cancel, PollFlags::IN))),
+        ];
+        let (sources, mut fds): (Vec<Source>, Vec<PollFd<'_>>) = interests
+            .into_iter()
+            .filter_map(|(source, interest)| {
+                let (fd, flags) = interest?;
+                Some((source, PollFd::from_borrowed_fd(fd, flags)))
+            })
+            .unzip();
+        match rustix::event::poll(&mut fds, self.timeout().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(sources.into_iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|(source, _)| source).collect())
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        if self.cause.is_some() || self.started.is_none() {
+            return None;
+        }
+        let look = self.run.watch.next_look();
+        let next = self.deadline.map_or(look, |deadline| deadline.min(look));
+        let left = next.saturating_duration_since(Instant::now());
+        Timespec::try_from(left).ok()
+    }
+
+    /// Reads what init has to say.
+    fn listen(&mut self) -> Result<(), Errno> {
+        let event = match self.run.sandbox.receive() {
+            Ok(Some(event)) => event,
+            Ok(None) | Err(Errno::CONNRESET) => {
+                self.report.get_or_insert(Report::InitGone);
+                return Ok(());
+            }
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        match event {
+            Event::Ready { dirs, proc } => {
+                let mut dirs = dirs.into_iter();
+                if let Some(scratch) = dirs.next() {
+                    self.run.watch.set_scratch(scratch);
+                }
+                self.upper = dirs.next();
+                self.proc = proc;
+            }
+            Event::Listener { fd } => self.listener = Some(fd),
+            Event::Started { .. } => self.begin(),
+            Event::Exited { status, cpu } => {
+                self.cpu_by_wait = cpu;
+                self.report = Some(Report::Ended(status));
+            }
+            Event::SetupFailed { stage, errno } => self.report = Some(Report::SetupFailed { stage, errno }),
+            Event::ExecFailed { stage, errno } => self.report = Some(Report::ExecFailed { stage, errno }),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        let now = Instant::now();
+        self.started = Some(now);
+        self.deadline = self.run.plan.request.limits.wall_time.at_most().and_then(|limit| now.checked_add(limit));
+    }
+
+    fn drain(&mut self, stream: Stream) {
+        let drain = match stream {
+            Stream::Stdout => &mut self.run.stdout,
+            Stream::Stderr => &mut self.run.stderr,
+        };
+        match drain.advance(&mut self.run.budget, &mut self.buffer) {
+            Drained::Open | Drained::Ended => {}
+            Drained::OverLimit => {
+                if let Cap::AtMost(limit) = self.run.plan.request.limits.output {
+                    self.stop(StopCause::Output { limit, stream });
+                }
+            }
+            // As a shell does to the left side of a pipe whose right side has ended.
+            Drained::ReaderGone => self.stop(StopCause::Canceled),
+        }
+    }
+
+    /// Answers a refused call and counts it.
+    fn note_denial(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        match seccomp::receive(listener.as_fd()) {
+            Ok(Received::Call(call)) => {
+                *self.denied.entry(call.number).or_default() += 1;
+                let errno = seccomp::errno_for(call.number, self.run.plan.variants);
+                let _ = seccomp::respond(listener.as_fd(), call.id, errno);
+            }
+            Ok(Received::Gone) => {}
+            // Nobody is left who could call.
+            Err(_) => self.listener = None,
+        }
+    }
+
+    /// Ends the run for `cause`, unless something has ended it already.
+    fn stop(&mut self, cause: StopCause) {
+        if self.cause.is_none() && self.report.is_none() {
+            self.cause = Some(cause);
+            self.kill();
+        }
+    }
+
+    /// Everything at once: with a pid namespace its init takes all with it; without one the group does, and init finds the rest.
+    fn kill(&mut self) {
+        match self.run.plan.blueprint.isolation {
+            Isolation::Namespaces(_) => {
+                let _ = self.run.sandbox.kill();
+            }
+            Isolation::None => {
+                if let Some(group) = &self.run.group {
+                    group.kill();
+                }
+                self.run.sandbox.end();
+            }
+        }
+    }
+
+    /// Clears up, reads the last output and the kernel's last figures, and settles the ending.
+    fn finish(mut self) -> Result<Ended, Errno> {
+        let wall = self.started.map_or(Duration::ZERO, |started| started.elapsed());
+        let pids_gone_counters = self.counters();
+        // Before the tree is torn down: files without a name are gone with their processes.
+        let disk = if self.cause.is_none() && self.ended_badly() { self.run.watch.over_disk() } else { None };
+        self.kill();
+        self.run.sandbox.reap()?;
+        self.run.feed.close();
+        self.last_words();
+        let counters = self.counters().or(pids_gone_counters);
+        let ending = self.settle(&counters, disk);
+        let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
+        usage.wall = wall;
+        usage.output = cofferdam_contract::units::Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
+        let denials = self.denied.iter().map(|(&number, &count)| {
+            Denial { kind: DenialKind::Syscall, what: Host::call_name(number), count }
+        }).collect();
+        if let Some(group) = self.run.group.take() {
+            group.remove();
+        }
+        Ok(Ended {
+            plan: self.run.plan,
+            ending,
+            usage,
+            stdout: self.run.stdout,
+            stderr: self.run.stderr,
+            denials,
+            proc: self.proc,
+            upper: self.upper,
+        })
+    }
+
+    fn counters(&self) -> Counters {
+        self.run.group.as_ref().map(RunGroup::counters).unwrap_or_default()
+    }
+
+    /// Every writer is gone, so what is in the pipes now is all there will be. Only a reader of ours that does not read can hold this up.
+    fn last_words(&mut self) {
+        let until = Instant::now() + LAST_WORDS;
+        while (self.run.stdout.is_open() || self.run.stderr.is_open()) && Instant::now() < until {
+            self.drain(Stream::Stdout);
+            self.drain(Stream::Stderr);
+        }
+    }
+
+    fn ended_badly(&self) -> bool {
+        match &self.report {
+            Some(Report::Ended(WaitStatus::Exited { code })) => *code != 0,
+            Some(Report::Ended(WaitStatus::Signaled { .. })) => true,
+            _ => false,
+        }
+    }
+
+    /// One place decides: whoever stopped the run, then what the kernel refused a program that failed, then the program itself.
+    fn settle(&mut self, counters: &Counters, disk: Option<StopCause>) -> Ending {
+        if let Some(cause) = self.cause.take() {
+            return Ending::Stopped(cause);
+        }
+        let limits = &self.run.plan.request.limits;
+        let refused = self.run.watch.refused(counters);
+        match self.report.take() {
+            Some(Report::SetupFailed { stage, errno }) => Ending::NeverStarted(self.setup_failure(stage, errno)),
+            Some(Report::ExecFailed { stage, errno }) => Ending::NeverStarted(self.exec_failure(stage, errno)),
+            Some(Report::Ended(WaitStatus::Exited { code: 0 })) => Ending::Exited { code: 0 },
+            Some(Report::Ended(status)) => match (refused.or(disk), status) {
+                (Some(cause), _) => Ending::Stopped(cause),
+                (None, WaitStatus::Signaled { signal: SIGXCPU }) if limits.cpu_time.at_most().is_some() => {
+                    Ending::Stopped(StopCause::CpuTime { limit: limits.cpu_time.at_most().unwrap_or_default() })
+                }
+                (None, WaitStatus::Signaled { signal: SIGXFSZ }) if limits.disk.at_most().is_some() => {
+                    Ending::Stopped(StopCause::Disk {
+                        limit: limits.disk.at_most().unwrap_or_default(),
+                        place: cofferdam_contract::ending::DiskPlace::Scratch,
+                    })
+                }
+                (None, WaitStatus::Exited { code }) => Ending::Exited { code },
+                (None, WaitStatus::Signaled { signal }) => Ending::Signaled { signal },
+            },
+            Some(Report::InitGone) | None => match refused {
+                Some(cause) => Ending::Stopped(cause),
+                None => Ending::Signaled { signal: 9 },
+            },
+        }
+    }
+
+    fn setup_failure(&self, stage: Stage, errno: i32) -> SetupFailure {
+        let step = match stage {
+            Stage::Step(index) => {
+                let step = self.run.plan.blueprint.steps.get(index as usize);
+                step.map_or_else(|| stage.describe().to_owned(), cofferdam_sys::blueprint::Step::describe)
+            }
+            fixed => fixed.describe().to_owned(),
+        };
+        let said = Errno::from_raw_os_error(errno);
+        SetupFailure {
+            kind: SetupFailureKind::Sandbox,
+            message: format!("could not {step}: {said}; `cofferdam doctor` shows what this host allows"),
+            step,
+            errno: Some(errno),
+        }
+    }
+
+    fn exec_failure(&self, stage: Stage, errno: i32) -> SetupFailure {
+        let said = Errno::from_raw_os_error(errno);
+        let name = self.run.plan.request.argv.first().map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default();
+        let (kind, message) = match (stage, said) {
+            (Stage::Exec, Errno::NOENT) => (SetupFailureKind::ProgramNotFound, crate::program::not_found(&self.run.plan.request)),
+            (Stage::Exec, _) => {
+                (SetupFailureKind::ProgramNotExecutable, format!("`{name}` cannot be executed: {said}"))
+            }
+            (Stage::Cwd, _) => (
+                SetupFailureKind::Sandbox,
+                format!("cannot start in the working directory: {said}; name one that exists inside with --cwd"),
+            ),
+            (stage, _) => (SetupFailureKind::Sandbox, format!("could not {}: {said}", stage.describe())),
+        };
+        SetupFailure { kind, step: stage.describe().to_owned(), message, errno: Some(errno) }
+    }
+}

@@ -1,0 +1,149 @@
+//! The control group of one run, whichever version holds it: its bounds, its counters, its end.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::find::Hierarchy;
+use super::janitor::Janitor;
+use super::{v1, v2};
+
+/// What a run may use, as far as a control group can hold it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bounds {
+    pub memory_bytes: Option<u64>,
+    pub processes: Option<u64>,
+    /// Thousandths of a CPU.
+    pub cpu_milli: Option<u32>,
+}
+
+/// What the kernel counted. `None` where this kernel or version has no such counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    pub cpu: Option<Duration>,
+    pub memory_peak: Option<u64>,
+    /// Processes that the kernel killed because the group was out of memory.
+    pub oom_kills: u64,
+    pub processes_peak: Option<u64>,
+    /// Forks refused because of the process limit.
+    pub forks_refused: u64,
+}
+
+impl Counters {
+    /// These, or where they could no longer be read, those of before.
+    pub fn or(self, before: Self) -> Self {
+        Self {
+            cpu: self.cpu.or(before.cpu),
+            memory_peak: self.memory_peak.or(before.memory_peak),
+            oom_kills: self.oom_kills.max(before.oom_kills),
+            processes_peak: self.processes_peak.or(before.processes_peak),
+            forks_refused: self.forks_refused.max(before.forks_refused),
+        }
+    }
+}
+
+/// Why a control group could not be made or bounded.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    #[error("cannot make control group {path}: {errno}")]
+    Make { path: String, errno: Errno },
+    #[error("cannot write `{value}` to {file} of the control group: {errno}")]
+    Attribute {
+        file: String,
+        value: String,
+        errno: Errno,
+    },
+    #[error("cannot start the process that removes control groups after a crash: {0}")]
+    Janitor(Errno),
+}
+
+/// The control group of one run. Removed by [`RunGroup::remove`], on drop, and if this process is killed, by its janitor.
+#[derive(Debug)]
+pub struct RunGroup {
+    version: Version,
+    /// Dropped last: the lifeline that the janitor watches.
+    janitor: Option<Janitor>,
+}
+
+#[derive(Debug)]
+enum Version {
+    V1(v1::Group),
+    V2(v2::Group),
+}
+
+impl RunGroup {
+    /// Makes the group `name` in `hierarchy`. `Ok(None)` when there is no hierarchy that could hold anything.
+    pub fn create(
+        hierarchy: &Hierarchy,
+        name: &str,
+        bounds: &Bounds,
+    ) -> Result<Option<Self>, CgroupError> {
+        let version = match hierarchy {
+            Hierarchy::V1(places) => Version::V1(v1::Group::create(places, name, bounds)?),
+            Hierarchy::V2(place) => Version::V2(v2::Group::create(place, name, bounds)?),
+            Hierarchy::None { .. } => return Ok(None),
+        };
+        let mut group = Self {
+            version,
+            janitor: None,
+        };
+        group.janitor = Some(Janitor::start(group.places(), name).map_err(CgroupError::Janitor)?);
+        Ok(Some(group))
+    }
+
+    /// Version 1: the files through which a process enters the group by writing `0`.
+    pub fn joins(&self) -> Vec<BorrowedFd<'_>> {
+        match &self.version {
+            Version::V1(group) => group.joins(),
+            Version::V2(_) => Vec::new(),
+        }
+    }
+
+    /// Version 2: the directory to clone into.
+    pub fn clone_into(&self) -> Option<BorrowedFd<'_>> {
+        match &self.version {
+            Version::V1(_) => None,
+            Version::V2(group) => Some(group.dir()),
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        match &self.version {
+            Version::V1(group) => group.counters(),
+            Version::V2(group) => group.counters(),
+        }
+    }
+
+    /// Ends every process in the group and lets no new one be born: for a run without a pid namespace.
+    pub fn kill(&self) {
+        match &self.version {
+            Version::V1(group) => group.kill(),
+            Version::V2(group) => group.kill(),
+        }
+    }
+
+    /// Removes the group. Everything in it must have ended.
+    pub fn remove(self) {
+        drop(self);
+    }
+
+    fn places(&self) -> Vec<&OwnedFd> {
+        match &self.version {
+            Version::V1(group) => group.parents(),
+            Version::V2(group) => vec![group.parent()],
+        }
+    }
+}
+
+impl Drop for RunGroup {
+    fn drop(&mut self) {
+        match &self.version {
+            Version::V1(group) => group.remove(),
+            Version::V2(group) => group.remove(),
+        }
+        if let Some(janitor) = self.janitor.take() {
+            janitor.dismiss();
+        }
+    }
+}

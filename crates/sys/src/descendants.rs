@@ -1,0 +1,157 @@
+//! Ends every descendant of the calling process, for the one backend that has no pid namespace to do it. Allocates nothing.
+//!
+//! The caller is a subreaper, so a descendant cannot slip away by being orphaned. Everything found is stopped before anything is killed: what is
+//! stopped cannot fork, so the search ends even against a program that forks as fast as it can.
+
+use std::ffi::CStr;
+
+use rustix::fs::{CWD, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+
+use crate::init;
+
+/// Processes looked at in one pass; whatever is beyond waits for the next pass.
+const TABLE: usize = 16 * 1024;
+/// A bound on the work against a program that out-forks us; the caller's cgroup, when there is one, has ended it already.
+const PASSES: usize = 200;
+
+#[derive(Clone, Copy)]
+struct Process {
+    pid: u32,
+    parent: u32,
+    ours: bool,
+}
+
+/// Stops, then kills, then reaps all descendants of this process.
+pub(crate) fn kill_all() {
+    let own = rustix::process::getpid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned();
+    let mut table = [Process {
+        pid: 0,
+        parent: 0,
+        ours: false,
+    }; TABLE];
+    let mut stopped_before = usize::MAX;
+    for _ in 0..PASSES {
+        let found = find(own, &mut table);
+        signal_all(&table[..found], Signal::STOP);
+        let stopped = table[..found].iter().filter(|process| process.ours).count();
+        if stopped == stopped_before {
+            break;
+        }
+        stopped_before = stopped;
+    }
+    for _ in 0..PASSES {
+        let found = find(own, &mut table);
+        signal_all(&table[..found], Signal::KILL);
+        while init::reap_one().is_some() {}
+        if !table[..found].iter().any(|process| process.ours) {
+            return;
+        }
+        let _ = rustix::thread::nanosleep(&rustix::thread::Timespec {
+            tv_sec: 0,
+            tv_nsec: 500_000,
+        });
+    }
+}
+
+fn signal_all(table: &[Process], signal: Signal) {
+    for process in table.iter().filter(|process| process.ours) {
+        if let Some(pid) = Pid::from_raw(process.pid.cast_signed()) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}
+
+/// Fills the table with all processes and marks the descendants of `own`.
+fn find(own: u32, table: &mut [Process]) -> usize {
+    let found = list(table).unwrap_or(0);
+    let table = &mut table[..found];
+    loop {
+        let mut changed = false;
+        for at in 0..table.len() {
+            if table[at].ours {
+                continue;
+            }
+            let parent = table[at].parent;
+            let below =
+                parent == own || table.iter().any(|other| other.ours && other.pid == parent);
+            if below {
+                table[at].ours = true;
+                changed = true;
+            }
+        }
+        if !changed {
+            return found;
+        }
+    }
+}
+
+fn list(table: &mut [Process]) -> Result<usize, Errno> {
+    let proc = rustix::fs::openat(
+        CWD,
+        c"/proc",
+        OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    let mut buffer = [std::mem::MaybeUninit::<u8>::uninit(); 8192];
+    let mut entries = RawDir::new(&proc, &mut buffer);
+    let mut found = 0;
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let Some(pid) = number(entry.file_name().to_bytes()) else {
+            continue;
+        };
+        let Some(parent) = parent_of(&proc, entry.file_name()) else {
+            continue;
+        };
+        let Some(place) = table.get_mut(found) else {
+            break;
+        };
+        *place = Process {
+            pid,
+            parent,
+            ours: false,
+        };
+        found += 1;
+    }
+    Ok(found)
+}
+
+/// The parent's pid is the second field after the command name, which may itself hold anything, parentheses included.
+fn parent_of(proc: &rustix::fd::OwnedFd, pid: &CStr) -> Option<u32> {
+    let dir = rustix::fs::openat(
+        proc,
+        pid,
+        OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .ok()?;
+    let stat = rustix::fs::openat(
+        &dir,
+        c"stat",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .ok()?;
+    let mut text = [0u8; 512];
+    let length = rustix::io::read(&stat, &mut text).ok()?;
+    let text = text.get(..length)?;
+    let name_end = text.iter().rposition(|&byte| byte == b')')?;
+    text.get(name_end + 1..)?
+        .split(|&byte| byte == b' ')
+        .nth(2)
+        .and_then(number)
+}
+
+fn number(text: &[u8]) -> Option<u32> {
+    text.iter()
+        .try_fold(0u32, |sum, &byte| {
+            let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
+            sum.checked_mul(10)?.checked_add(digit.into())
+        })
+        .filter(|_| !text.is_empty())
+}

@@ -1,0 +1,197 @@
+//! The supervisor's side of a sandbox: clones its init, gives it its identity, and talks to it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use crate::blueprint::{Blueprint, Identity, Isolation, Privileged};
+use crate::clone::{self, Forked};
+use crate::init;
+use crate::protocol::{self, Event, Program};
+
+/// A sandbox whose init runs. Dropping it closes the lifeline, so nothing of it can outlive its owner.
+#[derive(Debug)]
+pub struct Sandbox {
+    pid: Pid,
+    pidfd: OwnedFd,
+    control: OwnedFd,
+    reaped: bool,
+}
+
+/// Why no sandbox could be cloned.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    #[error("cannot make the control socket: {0}")]
+    Socket(Errno),
+    #[error("cannot clone a process into new namespaces: {0}")]
+    Clone(Errno),
+    #[error("cannot write {file} of the new user namespace: {errno}")]
+    Map { file: &'static str, errno: Errno },
+}
+
+/// Whether a signal found its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kill {
+    Sent,
+    /// It had already ended.
+    Gone,
+}
+
+/// Clones the init of a new sandbox, in the version 2 cgroup if one is given. It builds itself while this returns; [`Sandbox::receive`] tells how it went.
+pub fn launch(
+    blueprint: &Blueprint,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<Sandbox, LaunchError> {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(LaunchError::Socket)?;
+    let mut keep: Vec<i32> = blueprint.trees.iter().map(AsRawFd::as_raw_fd).collect();
+    keep.push(theirs.as_raw_fd());
+    keep.sort_unstable();
+    if keep.first().is_some_and(|&fd| fd < 3) {
+        // A caller without standard streams: init would put /dev/null over what it needs.
+        return Err(LaunchError::Socket(Errno::BADF));
+    }
+    match clone::fork_into(namespaces(blueprint.isolation), cgroup).map_err(LaunchError::Clone)? {
+        Forked::Child => init::run(blueprint, theirs.as_fd(), &keep),
+        Forked::Parent { pid, pidfd } => {
+            let sandbox = Sandbox {
+                pid,
+                pidfd,
+                control: ours,
+                reaped: false,
+            };
+            drop(theirs);
+            if let Isolation::Namespaces(identity) = blueprint.isolation {
+                write_maps(pid, &identity)?;
+            }
+            // An init that is already gone has left its reason in the socket.
+            let _ = protocol::send(sandbox.control.as_fd(), &[protocol::KIND_MAPPED], &[]);
+            Ok(sandbox)
+        }
+    }
+}
+
+impl Sandbox {
+    /// Starts a program in the sandbox with these standard streams, in the version 1 cgroups whose `tasks` files are given.
+    pub fn execute(
+        &self,
+        program: &Program,
+        stdio: [BorrowedFd<'_>; 3],
+        joins: &[BorrowedFd<'_>],
+    ) -> Result<(), Errno> {
+        protocol::send_program(self.control.as_fd(), program, stdio, joins)
+    }
+
+    /// The next event, without waiting: `Err(AGAIN)` when there is none yet, `Ok(None)` when init has gone.
+    pub fn receive(&self) -> Result<Option<Event>, Errno> {
+        protocol::receive(self.control.as_fd())
+    }
+
+    /// Sends a signal to the program, not to init.
+    pub fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        let message = protocol::encode((
+            protocol::KIND_SIGNAL,
+            [signal.as_raw().unsigned_abs().into(), 0, 0],
+        ));
+        protocol::send(self.control.as_fd(), &message, &[])
+    }
+
+    /// Kills init, and with it every process of its pid namespace.
+    pub fn kill(&self) -> Result<Kill, Errno> {
+        match rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL) {
+            Ok(()) => Ok(Kill::Sent),
+            Err(Errno::SRCH) => Ok(Kill::Gone),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Tells init to end everything and itself: for a sandbox without a pid namespace, where killing init alone would set the rest free.
+    pub fn end(&self) {
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
+    }
+
+    /// Waits until init has ended. By then the kernel has ended and reaped everything else in the namespace.
+    pub fn reap(&mut self) -> Result<(), Errno> {
+        while !self.reaped {
+            match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+            {
+                Ok(_) | Err(Errno::CHILD) => self.reaped = true,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Readable when there is an event or init has gone.
+    pub fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Readable when init has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Init's pid as the caller sees it.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if !self.reaped {
+            let _ = self.kill();
+            let _ = self.reap();
+        }
+    }
+}
+
+/// The network namespace is made by the child itself, which overlaps the most expensive of them with what the parent does meanwhile; the cgroup
+/// namespace by each program, once it is in its cgroup.
+fn namespaces(isolation: Isolation) -> u64 {
+    match isolation {
+        Isolation::None => 0,
+        Isolation::Namespaces(_) => {
+            let flags = libc::CLONE_NEWUSER
+                | libc::CLONE_NEWPID
+                | libc::CLONE_NEWNS
+                | libc::CLONE_NEWIPC
+                | libc::CLONE_NEWUTS;
+            u64::from(flags.cast_unsigned())
+        }
+    }
+}
+
+fn write_maps(pid: Pid, identity: &Identity) -> Result<(), LaunchError> {
+    let pid = pid.as_raw_nonzero();
+    let write = |file: &'static str, content: &str| -> Result<(), LaunchError> {
+        let failed = |errno| LaunchError::Map { file, errno };
+        let path = format!("/proc/{pid}/{file}");
+        let opened = rustix::fs::openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed)?;
+        rustix::io::write(&opened, content.as_bytes())
+            .map(drop)
+            .map_err(failed)
+    };
+    if identity.privileged == Privileged::No {
+        write("setgroups", "deny")?;
+    }
+    write(
+        "uid_map",
+        &format!("{} {} 1", identity.inside_uid, identity.outside_uid),
+    )?;
+    write(
+        "gid_map",
+        &format!("{} {} 1", identity.inside_gid, identity.outside_gid),
+    )
+}

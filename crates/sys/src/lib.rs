@@ -1,0 +1,25 @@
+//! The only crate with `unsafe` code: what the kernel offers, wrapped so that the rest of the house cannot misuse it. Linux only.
+//!
+//! A sandbox is described in full by a [`blueprint::Blueprint`] before anything is cloned; the cloned child then executes that description with
+//! raw system calls, without allocating and without taking a lock, and reports the step and the errno if one fails.
+#![allow(
+    unsafe_code,
+    reason = "this crate is the border: every other crate denies unsafe code"
+)]
+
+pub mod blueprint;
+pub mod cgroup;
+mod child;
+mod clone;
+mod descendants;
+pub mod idmap;
+mod init;
+pub mod landlock;
+pub mod launch;
+mod mount;
+pub mod proc;
+pub mod protocol;
+mod raw;
+pub mod seccomp;
+pub mod signals;
+mod steps;

@@ -1,0 +1,425 @@
+//! What the supervisor and the init inside the sandbox say to each other, over one `SOCK_SEQPACKET` pair. The same socket is the lifeline: when the
+//! supervisor's end closes, for whatever reason, init ends and the kernel ends everything else in its pid namespace.
+//!
+//! Every message starts with a kind byte. Numbers are native-endian: both ends are the same binary.
+
+use std::ffi::{CStr, CString};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+/// Descriptors in one message at most: stdin, stdout, stderr and a join file for each version 1 controller.
+pub(crate) const MAX_FDS: usize = 8;
+/// Programs whose description is larger travel in a memory file instead of the message itself.
+pub(crate) const INLINE_MAX: usize = 32 * 1024;
+
+pub(crate) const KIND_MAPPED: u8 = 1;
+pub(crate) const KIND_EXEC: u8 = 2;
+pub(crate) const KIND_EXEC_IN_MEMORY_FILE: u8 = 3;
+pub(crate) const KIND_SIGNAL: u8 = 4;
+
+const KIND_SETUP_FAILED: u8 = 16;
+const KIND_READY: u8 = 17;
+const KIND_STARTED: u8 = 18;
+const KIND_EXEC_FAILED: u8 = 19;
+const KIND_LISTENER: u8 = 20;
+const KIND_EXITED: u8 = 21;
+
+/// A program to execute, laid out so that init can hand it to `execve` in place: after the header come the pointer tables, whose entries are offsets
+/// from the start and become addresses by one addition each, then the strings.
+#[derive(Debug)]
+pub struct Program {
+    bytes: Vec<u8>,
+}
+
+/// The fixed start of a laid-out [`Program`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProgramHeader {
+    /// Kind byte of the message, so that the layout is the message; then [`Afterwards`]; padded.
+    pub(crate) kind: u64,
+    /// Offset of the directory to start in.
+    pub(crate) cwd: u64,
+    /// Paths to try in order: what PATH gave for a bare name.
+    pub(crate) candidates: u64,
+    /// Each table is followed by a null entry.
+    pub(crate) argv: u64,
+    pub(crate) env: u64,
+    /// Entries to relocate from the end of the header on, nulls included.
+    pub(crate) table_len: u64,
+}
+
+/// What happens to the sandbox when the program has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Afterwards {
+    /// It ends too, and everything that the program left running with it.
+    End,
+    /// It waits for the next program.
+    Stay,
+}
+
+impl Program {
+    pub fn new(
+        afterwards: Afterwards,
+        cwd: &CStr,
+        candidates: &[CString],
+        argv: &[CString],
+        env: &[CString],
+    ) -> Self {
+        let header_words = size_of::<ProgramHeader>() / 8;
+        let table_len = candidates.len() + argv.len() + env.len() + 3;
+        let mut words = vec![0u64; header_words + table_len];
+        let mut strings: Vec<u8> = Vec::new();
+        let base = (words.len() * 8) as u64;
+        let mut place = |text: &CStr| {
+            let at = base + strings.len() as u64;
+            strings.extend_from_slice(text.to_bytes_with_nul());
+            at
+        };
+        let stay = u8::from(afterwards == Afterwards::Stay);
+        words[0] = u64::from_ne_bytes([KIND_EXEC, stay, 0, 0, 0, 0, 0, 0]);
+        words[1] = place(cwd);
+        words[5] = table_len as u64;
+        let mut at = header_words;
+        for (slot, table) in [(2, candidates), (3, argv), (4, env)] {
+            words[slot] = (at * 8) as u64;
+            for text in table {
+                words[at] = place(text);
+                at += 1;
+            }
+            at += 1; // the null entry
+        }
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        bytes.extend_from_slice(&strings);
+        Self { bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What init reports.
+#[derive(Debug)]
+pub enum Event {
+    /// A [`crate::blueprint::Step`] failed: its index, or one of the stages before and after the steps.
+    SetupFailed {
+        stage: Stage,
+        errno: i32,
+    },
+    /// The sandbox stands. Directories asked for by [`crate::blueprint::Step::SendDir`] come along, in order.
+    Ready {
+        dirs: Vec<OwnedFd>,
+        proc: ProcView,
+    },
+    /// The listener for calls that seccomp refuses.
+    Listener {
+        fd: OwnedFd,
+    },
+    Started {
+        pid: i32,
+    },
+    ExecFailed {
+        stage: Stage,
+        errno: i32,
+    },
+    Exited {
+        status: WaitStatus,
+        cpu: Duration,
+    },
+}
+
+/// Whether the sandbox has a /proc of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcView {
+    Own,
+    Absent,
+}
+
+/// How wait(2) said that the program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitStatus {
+    Exited { code: i32 },
+    Signaled { signal: i32 },
+}
+
+/// Where in building a sandbox or starting a program something failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Descriptors,
+    NetworkNamespace,
+    Loopback,
+    Identity,
+    Step(u32),
+    Landlock,
+    Capabilities,
+    Clone,
+    Cgroup,
+    CgroupNamespace,
+    Rlimits,
+    Affinity,
+    Cwd,
+    NoNewPrivs,
+    Seccomp,
+    Exec,
+}
+
+impl Stage {
+    const FIXED: [(Self, &'static str); 15] = [
+        (Self::Descriptors, "close inherited descriptors"),
+        (Self::NetworkNamespace, "make a network namespace"),
+        (Self::Loopback, "bring loopback up"),
+        (Self::Identity, "take on the sandbox's identity"),
+        (Self::Landlock, "build the Landlock rules"),
+        (Self::Capabilities, "drop capabilities"),
+        (Self::Clone, "start a process"),
+        (Self::Cgroup, "enter the cgroup"),
+        (Self::CgroupNamespace, "make a cgroup namespace"),
+        (Self::Rlimits, "set resource limits"),
+        (Self::Affinity, "set CPU affinity"),
+        (Self::Cwd, "enter the working directory"),
+        (Self::NoNewPrivs, "give up new privileges"),
+        (Self::Seccomp, "install the system call filter"),
+        (Self::Exec, "execute the program"),
+    ];
+    const STEP_BASE: u32 = 1000;
+
+    /// The stage in words; a step is described by the blueprint that holds it.
+    pub fn describe(self) -> &'static str {
+        Self::FIXED
+            .iter()
+            .find(|(stage, _)| *stage == self)
+            .map_or("a step of the blueprint", |(_, words)| words)
+    }
+
+    fn to_wire(self) -> u32 {
+        match self {
+            Self::Step(index) => Self::STEP_BASE + index,
+            fixed => Self::FIXED
+                .iter()
+                .zip(0..)
+                .find(|((stage, _), _)| *stage == fixed)
+                .map_or(0, |(_, n)| n),
+        }
+    }
+
+    fn from_wire(n: u32) -> Self {
+        match n.checked_sub(Self::STEP_BASE) {
+            Some(index) => Self::Step(index),
+            None => Self::FIXED
+                .get(n as usize)
+                .map_or(Self::Descriptors, |(stage, _)| *stage),
+        }
+    }
+}
+
+/// A small event as init writes it: kind and three numbers. Fixed size, so nothing is allocated inside.
+pub(crate) fn encode(kind_and_values: (u8, [u64; 3])) -> [u8; 32] {
+    let mut bytes = [0u8; 32];
+    bytes[0] = kind_and_values.0;
+    for (chunk, value) in bytes[8..]
+        .as_chunks_mut::<8>()
+        .0
+        .iter_mut()
+        .zip(kind_and_values.1)
+    {
+        *chunk = value.to_ne_bytes();
+    }
+    bytes
+}
+
+pub(crate) fn setup_failed(stage: Stage, errno: Errno) -> [u8; 32] {
+    encode((
+        KIND_SETUP_FAILED,
+        [
+            u64::from(stage.to_wire()),
+            errno.raw_os_error().unsigned_abs().into(),
+            0,
+        ],
+    ))
+}
+
+pub(crate) fn exec_failed(stage: Stage, errno: Errno) -> [u8; 32] {
+    encode((
+        KIND_EXEC_FAILED,
+        [
+            u64::from(stage.to_wire()),
+            errno.raw_os_error().unsigned_abs().into(),
+            0,
+        ],
+    ))
+}
+
+pub(crate) fn ready(proc: ProcView) -> [u8; 32] {
+    encode((KIND_READY, [u64::from(proc == ProcView::Own), 0, 0]))
+}
+
+pub(crate) fn listener() -> [u8; 32] {
+    encode((KIND_LISTENER, [0; 3]))
+}
+
+pub(crate) fn started(pid: i32) -> [u8; 32] {
+    encode((KIND_STARTED, [pid.unsigned_abs().into(), 0, 0]))
+}
+
+pub(crate) fn exited(status: i32, cpu_micros: u64) -> [u8; 32] {
+    encode((KIND_EXITED, [status.cast_unsigned().into(), cpu_micros, 0]))
+}
+
+/// Reads the next event. `None` when init has gone without another word.
+pub(crate) fn receive(control: BorrowedFd<'_>) -> Result<Option<Event>, Errno> {
+    let mut bytes = [0u8; 32];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = rustix::net::recvmsg(
+        control,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut ancillary,
+        flags,
+    )?;
+    let mut fds: Vec<OwnedFd> = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    decode(&bytes, fds).map(Some)
+}
+
+fn decode(bytes: &[u8; 32], fds: Vec<OwnedFd>) -> Result<Event, Errno> {
+    let mut values = [0u64; 3];
+    for (value, chunk) in values.iter_mut().zip(bytes[8..].as_chunks::<8>().0) {
+        *value = u64::from_ne_bytes(*chunk);
+    }
+    let small = |value: u64| u32::try_from(value).map_err(|_| Errno::BADMSG);
+    let signed = |value: u64| i32::try_from(value).map_err(|_| Errno::BADMSG);
+    Ok(match bytes[0] {
+        KIND_SETUP_FAILED => Event::SetupFailed {
+            stage: Stage::from_wire(small(values[0])?),
+            errno: signed(values[1])?,
+        },
+        KIND_EXEC_FAILED => Event::ExecFailed {
+            stage: Stage::from_wire(small(values[0])?),
+            errno: signed(values[1])?,
+        },
+        KIND_READY => {
+            let proc = if values[0] == 1 {
+                ProcView::Own
+            } else {
+                ProcView::Absent
+            };
+            Event::Ready { dirs: fds, proc }
+        }
+        KIND_LISTENER => Event::Listener {
+            fd: fds.into_iter().next().ok_or(Errno::BADMSG)?,
+        },
+        KIND_STARTED => Event::Started {
+            pid: signed(values[0])?,
+        },
+        KIND_EXITED => Event::Exited {
+            status: wait_status(signed(values[0])?),
+            cpu: Duration::from_micros(values[1]),
+        },
+        _ => return Err(Errno::BADMSG),
+    })
+}
+
+fn wait_status(status: i32) -> WaitStatus {
+    if libc::WIFSIGNALED(status) {
+        WaitStatus::Signaled {
+            signal: libc::WTERMSIG(status),
+        }
+    } else {
+        WaitStatus::Exited {
+            code: libc::WEXITSTATUS(status),
+        }
+    }
+}
+
+/// Sends one message with its descriptors. Allocation-free.
+pub(crate) fn send(
+    control: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    rustix::net::sendmsg(
+        control,
+        &[IoSlice::new(bytes)],
+        &mut ancillary,
+        SendFlags::NOSIGNAL,
+    )
+    .map(drop)
+}
+
+/// Asks init to execute a program with these standard streams, inside the version 1 cgroups whose `tasks` files are given.
+pub(crate) fn send_program(
+    control: BorrowedFd<'_>,
+    program: &Program,
+    stdio: [BorrowedFd<'_>; 3],
+    joins: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let mut fds: Vec<BorrowedFd<'_>> = stdio.to_vec();
+    fds.extend_from_slice(joins);
+    if program.bytes.len() <= INLINE_MAX {
+        return send(control, &program.bytes, &fds);
+    }
+    let file = rustix::fs::memfd_create(c"program", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut rest = program.bytes();
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = &rest[written..];
+    }
+    fds.insert(0, file.as_fd());
+    let mut header = encode((KIND_EXEC_IN_MEMORY_FILE, [program.bytes.len() as u64, 0, 0]));
+    header[1] = program.bytes[1];
+    send(control, &header, &fds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_survive_the_wire() {
+        for (stage, _) in Stage::FIXED {
+            assert_eq!(Stage::from_wire(stage.to_wire()), stage);
+        }
+        assert_eq!(Stage::from_wire(Stage::Step(7).to_wire()), Stage::Step(7));
+    }
+
+    #[test]
+    fn events_survive_the_wire() {
+        let event = decode(&exited(9, 1_500_000), Vec::new()).unwrap();
+        let Event::Exited { status, cpu } = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!(status, WaitStatus::Signaled { signal: 9 });
+        assert_eq!(cpu, Duration::from_millis(1500));
+        let event = decode(&setup_failed(Stage::Step(3), Errno::PERM), Vec::new()).unwrap();
+        let Event::SetupFailed { stage, errno } = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!((stage, errno), (Stage::Step(3), 1));
+    }
+
+    #[test]
+    fn an_unknown_message_is_refused() {
+        assert_eq!(decode(&[0; 32], Vec::new()).unwrap_err(), Errno::BADMSG);
+    }
+}

@@ -1,0 +1,260 @@
+//! Who is measured: the same program bare, under bubblewrap and under Cofferdam. Each is one prepared command line that can be
+//! started again and again with as little of our own work as possible.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::process::{cargo, read};
+
+const BUBBLEWRAP: &[&str] = &[
+    "/usr/bin/bwrap",
+    "--unshare-all",
+    "--die-with-parent",
+    "--ro-bind",
+    "/usr",
+    "/usr",
+    "--symlink",
+    "usr/bin",
+    "/bin",
+    "--symlink",
+    "usr/lib",
+    "/lib",
+    "--symlink",
+    "usr/lib64",
+    "/lib64",
+    "--symlink",
+    "usr/sbin",
+    "/sbin",
+    "--proc",
+    "/proc",
+    "--dev",
+    "/dev",
+    "--tmpfs",
+    "/tmp",
+    "--",
+];
+
+/// Costs one more exec, for every contestant alike: ratios come out nearer to 1 than they are.
+const DROP_PRIVILEGE: [&str; 6] = [
+    "/usr/bin/setpriv",
+    "--reuid",
+    "1000",
+    "--regid",
+    "1000",
+    "--clear-groups",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Privilege {
+    /// As whoever started the benchmark.
+    Own,
+    /// As uid 1000.
+    Dropped,
+}
+
+/// The release binary, copied to where every user may execute it and no build replaces it while it is measured.
+#[derive(Debug)]
+pub(super) struct Binary {
+    dir: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Contestant {
+    pub(super) name: &'static str,
+    words: Vec<OsString>,
+}
+
+impl Binary {
+    pub(super) fn build(root: &Path) -> Result<Self, String> {
+        eprintln!("building the release binary");
+        let build = [
+            "build",
+            "--release",
+            "--package",
+            "cofferdam",
+            "--bin",
+            "cofferdam",
+        ];
+        let messages = read(
+            cargo(root)
+                .args(build)
+                .arg("--message-format=json-render-diagnostics"),
+        )?;
+        let built = messages
+            .lines()
+            .filter_map(executable)
+            .next_back()
+            .ok_or("cargo built no executable")?;
+        let dir = std::env::temp_dir().join(format!("cofferdam-bench-{}", std::process::id()));
+        let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+        fs::create_dir(&dir).map_err(failed)?;
+        let binary = Self { dir: dir.clone() };
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        fs::copy(&built, binary.path()).map_err(failed)?;
+        Ok(binary)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join("cofferdam")
+    }
+
+    /// A program under each of the contestants.
+    pub(super) fn contestants(&self, program: &[&str], privilege: Privilege) -> [Contestant; 3] {
+        let bare = Contestant::new("bare", privilege, program);
+        let bubblewrap = Contestant::new("bubblewrap", privilege, &[BUBBLEWRAP, program].concat());
+        [
+            bare,
+            bubblewrap,
+            self.run("cofferdam", privilege, &[], program),
+        ]
+    }
+
+    /// A program under `cofferdam run` with some flags.
+    pub(super) fn run(
+        &self,
+        name: &'static str,
+        privilege: Privilege,
+        flags: &[&str],
+        program: &[&str],
+    ) -> Contestant {
+        let path = self.path();
+        let path = path.to_string_lossy();
+        Contestant::new(
+            name,
+            privilege,
+            &[&[&*path, "run"], flags, &["--"], program].concat(),
+        )
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        // A copy left behind in the temporary directory harms nobody.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Contestant {
+    pub(super) fn new(name: &'static str, privilege: Privilege, words: &[&str]) -> Self {
+        let prefix = match privilege {
+            Privilege::Own => &[][..],
+            Privilege::Dropped => &DROP_PRIVILEGE[..],
+        };
+        Self {
+            name,
+            words: prefix.iter().chain(words).map(OsString::from).collect(),
+        }
+    }
+
+    /// Ready to start. The environment is small and the same for all: cargo's own would slow the dynamic loader of some contestants
+    /// and not of others.
+    pub(super) fn command(&self) -> Command {
+        let (program, args) = self
+            .words
+            .split_first()
+            .map_or((Default::default(), &[][..]), |(p, a)| (p.clone(), a));
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", "/nonexistent");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    }
+
+    /// One run from start to reaping, however it ends.
+    pub(super) fn time(&self) -> Result<(Duration, ExitStatus), String> {
+        let mut command = self.command();
+        let start = Instant::now();
+        let status = command.status();
+        let time = start.elapsed();
+        Ok((time, status.map_err(|error| self.cannot_start(&error))?))
+    }
+
+    /// One run that must end well: a contestant that fails fast would win.
+    pub(super) fn time_success(&self) -> Result<Duration, String> {
+        match self.time()? {
+            (time, status) if status.success() => Ok(time),
+            (_, status) => Err(format!(
+                "{} ended with {status} while it was measured",
+                self.name
+            )),
+        }
+    }
+
+    /// One run before measuring, whose words are shown when it fails. Its output is not kept: it would make this program large, and
+    /// the kernel counts that as the memory of the next one it starts.
+    pub(super) fn try_once(&self) -> Result<(), String> {
+        let output = self.command().stderr(Stdio::piped()).output();
+        let output = output.map_err(|error| self.cannot_start(&error))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!(
+            "{} cannot be measured, it ended with {}: {}",
+            self.line(),
+            output.status,
+            said.trim_end()
+        ))
+    }
+
+    fn cannot_start(&self, error: &std::io::Error) -> String {
+        format!(
+            "{} cannot be started: {error}; `cargo xtask test` installs what is missing",
+            self.line()
+        )
+    }
+
+    fn line(&self) -> String {
+        self.words
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+/// The executable that a line of cargo's messages names.
+fn executable(line: &str) -> Option<String> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    message.get("executable")?.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_taken_from_cargos_messages() {
+        assert_eq!(
+            executable(r#"{"reason":"x","executable":"/t/cofferdam"}"#).as_deref(),
+            Some("/t/cofferdam")
+        );
+        assert_eq!(executable(r#"{"reason":"x","executable":null}"#), None);
+        assert_eq!(executable("not json"), None);
+    }
+
+    #[test]
+    fn a_contestant_that_fails_is_not_measured() {
+        let fails = Contestant::new(
+            "bare",
+            Privilege::Own,
+            &["/bin/sh", "-c", "echo why >&2; exit 3"],
+        );
+        assert!(fails.time_success().unwrap_err().contains("exit status: 3"));
+        assert!(fails.try_once().unwrap_err().contains("why"));
+        let good = Contestant::new("bare", Privilege::Own, &["/bin/true"]);
+        assert!(good.time_success().is_ok());
+        let absent = Contestant::new("bare", Privilege::Own, &["/no/such"]);
+        assert!(absent.try_once().unwrap_err().contains("cannot be started"));
+    }
+}

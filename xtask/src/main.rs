@@ -1,0 +1,63 @@
+//! The project's own chores: `cargo xtask help` lists them. Nothing here is shipped.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a chore talks to the person who started it"
+)]
+
+mod bench;
+mod generate;
+mod install;
+mod process;
+mod seccomp_table;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask test [-- NEXTEST ARGS]   install what the tests need, then formatting, lints, tidy, doc tests and all tests
+cargo xtask tidy                     check what the compiler cannot: file heads and sizes, crate arrows, links, proofs
+cargo xtask generate [--check]       write the generated files, or only say whether they are current
+cargo xtask bench [--quick] [--json] [--unprivileged]
+                                     measure against bare processes and bubblewrap; fails when a promise is broken
+cargo xtask help                     this text
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let root = root();
+    let outcome = match args.get(1..).unwrap_or_default() {
+        ["test"] => test::run(&root, &[]),
+        ["test", "--", nextest @ ..] => test::run(&root, nextest),
+        ["tidy"] => tidy::run(&root),
+        ["generate"] => generate::run(&root, generate::Mode::Write),
+        ["generate", "--check"] => generate::run(&root, generate::Mode::Check),
+        ["bench", flags @ ..] => {
+            bench::Options::parse(flags).and_then(|options| bench::run(&root, options))
+        }
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => Err(format!(
+            "there is no chore `{}`; these exist:\n{HELP}",
+            other.join(" ")
+        )),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository: the directory above this package.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}

@@ -1,0 +1,74 @@
+//! `cargo xtask test`: everything that must hold before a change is good, in one command. Stops at the first step that fails and
+//! names it; the test runner goes last, so that its summary is what a person sees.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::process::{cargo, watch};
+use crate::{install, tidy};
+
+/// Read by the tests that boot a guest.
+const KERNEL_VARIABLE: &str = "COFFERDAM_TEST_KERNEL";
+
+pub(crate) fn run(root: &Path, nextest_args: &[&str]) -> Result<(), String> {
+    let kernel = step("what the tests need", || {
+        install::packages()?;
+        install::nextest(root)?;
+        install::guest_kernel_best_effort(root)
+    })?;
+    step("formatting", || {
+        watch(cargo(root).args(["fmt", "--all", "--check"]))
+    })?;
+    step("lints", || {
+        watch(cargo(root).args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]))
+    })?;
+    step("tidy", || tidy::run(root))?;
+    step("doc tests", || {
+        watch(cargo(root).args(["test", "--quiet", "--doc", "--workspace"]))
+    })?;
+    println!("\n== tests");
+    let mut nextest = cargo(root);
+    nextest
+        .args(["nextest", "run", "--workspace"])
+        .args(nextest_args);
+    if let Some(kernel) = kernel {
+        nextest.env(KERNEL_VARIABLE, kernel);
+    }
+    watch(&mut nextest).map_err(|error| format!("step `tests`: {error}"))
+}
+
+/// One step with a heading before it and its time after it.
+fn step<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    println!("\n== {name}");
+    let start = Instant::now();
+    let outcome = work().map_err(|error| format!("step `{name}`: {error}"));
+    println!(
+        "-- {name}: {} in {}",
+        if outcome.is_ok() { "good" } else { "FAILED" },
+        seconds(start.elapsed())
+    );
+    outcome
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_step_is_named() {
+        assert_eq!(step("good", || Ok(3)), Ok(3));
+        let failed = step("formatting", || Err::<(), _>("bad".to_owned()));
+        assert_eq!(failed, Err("step `formatting`: bad".to_owned()));
+    }
+}
