@@ -180,9 +180,10 @@ impl Drain {
             self.seen += moved as u64;
             return Ok(self.progress(moved));
         }
-        buffer.resize(CHUNK, 0);
-        let read = rustix::io::read(pipe, buffer.as_mut_slice())?;
-        let chunk = buffer.get(..read).unwrap_or_default();
+        buffer.clear();
+        buffer.reserve(CHUNK);
+        let read = rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?;
+        let chunk = buffer.as_slice();
         self.seen += read as u64;
         let within = budget.within(read);
         budget.spend(within);

@@ -57,54 +57,55 @@ fn start<'a>(plan: Plan, streams: Streams<'a>, host: &Host, run_id: &str) -> Res
     let (stdout, drained_out) = pipe(Ours::Read)?;
     let (stderr, drained_err) = pipe(Ours::Read)?;
     let name = format!("cofferdam-{run_id}");
-    let make_group = || RunGroup::create(&host.cgroups, &name, &plan.bounds).map_err(unavailable_group);
+    let Plan { blueprint, program, bounds, terms } = plan;
+    let make_group = || RunGroup::create(&host.cgroups, &name, &bounds).map_err(unavailable_group);
     let (sandbox, group) = if host.cgroups.is_cloned_into() {
         let group = make_group()?;
         let into = group.as_ref().and_then(RunGroup::clone_into);
-        (launch::launch(&plan.blueprint, into).map_err(unavailable)?, group)
+        (launch::launch(blueprint, into).map_err(unavailable)?, group)
     } else {
-        let sandbox = launch::launch(&plan.blueprint, None).map_err(unavailable)?;
+        let sandbox = launch::launch(blueprint, None).map_err(unavailable)?;
         (sandbox, make_group()?)
     };
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
-    let _ = sandbox.execute(&plan.program, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], &joins);
+    let _ = sandbox.execute(&program, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], &joins);
     let open = EngineError::system("look at an output stream");
     Ok(Running {
         feed: Feed::new(feed, streams.stdin),
         stdout: Drain::new(drained_out, streams.stdout).map_err(&open)?,
         stderr: Drain::new(drained_err, streams.stderr).map_err(&open)?,
-        budget: Budget::new(plan.request.limits.output, streams.on_output_limit),
-        watch: Watch::new(plan.request.limits.clone(), plan.parallelism, sandbox.pid(), growths(&plan.request)),
+        budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
+        watch: Watch::new(terms.request.limits.clone(), terms.parallelism, sandbox.pid(), growths(&terms.request)),
         cancel: streams.cancel,
-        plan,
+        terms,
         sandbox,
         group,
     })
 }
 
 fn record(mut ended: Ended, run_id: String, started_at: Timestamp) -> RunRecord {
-    let request = &ended.plan.request;
+    let request = &ended.terms.request;
     let changes = match (&ended.upper, &request.workspace) {
         (Some(upper), Some(workspace)) => Some(changes::list(upper, &workspace.path)),
         _ => None,
     };
-    if !ended.plan.isolation.is_empty() {
+    if !ended.terms.isolation.is_empty() {
         let proc = match ended.proc {
             ProcView::Own => "own",
             ProcView::Absent => "absent",
         };
-        ended.plan.isolation.insert("proc".to_owned(), proc.to_owned());
+        ended.terms.isolation.insert("proc".to_owned(), proc.to_owned());
     }
     RunRecord::new(FinishedRun {
         run_id,
-        backend: ended.plan.request.backend,
+        backend: ended.terms.request.backend,
         ending: ended.ending,
         stdout: ended.stdout.into_captured(),
         stderr: ended.stderr.into_captured(),
         usage: ended.usage,
-        enforced_by: ended.plan.enforced_by,
-        isolation: ended.plan.isolation,
+        enforced_by: ended.terms.enforced_by,
+        isolation: ended.terms.isolation,
         denials: ended.denials,
         changes,
         started_at,

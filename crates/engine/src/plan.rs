@@ -22,10 +22,16 @@ use crate::program::{self, HOME};
 /// Everything that is decided before anything is started.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) request: Request,
     pub(crate) blueprint: Blueprint,
     pub(crate) program: Program,
     pub(crate) bounds: Bounds,
+    pub(crate) terms: Terms,
+}
+
+/// What stays true of the run from its start to its record.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) request: Request,
     pub(crate) enforced_by: Enforcement,
     pub(crate) isolation: BTreeMap<String, String>,
     /// Which calls are refused, for naming them when they are.
@@ -68,7 +74,8 @@ pub(crate) fn plan(grant: Grant, host: &Host) -> Result<Plan, EngineError> {
         BackendName::Native => native_blueprint(&request, host, rlimits, cpus, variants)?,
         BackendName::Host => (host_blueprint(rlimits, cpus), BTreeMap::new()),
     };
-    Ok(Plan { blueprint, program, bounds, enforced_by, isolation, variants, parallelism, request })
+    let terms = Terms { request, enforced_by, isolation, variants, parallelism };
+    Ok(Plan { blueprint, program, bounds, terms })
 }
 
 fn native_blueprint(

@@ -20,13 +20,13 @@ use rustix::io::Errno;
 use crate::capture::{Budget, Drain, Drained};
 use crate::feed::Feed;
 use crate::host::Host;
-use crate::plan::Plan;
+use crate::plan::Terms;
 use crate::watch::Watch;
 
 /// A sandbox that has been started, with everything that belongs to it.
 #[derive(Debug)]
 pub(crate) struct Running<'a> {
-    pub(crate) plan: Plan,
+    pub(crate) terms: Terms,
     pub(crate) sandbox: Sandbox,
     pub(crate) group: Option<RunGroup>,
     pub(crate) feed: Feed,
@@ -41,7 +41,7 @@ pub(crate) struct Running<'a> {
 /// A run that is over: nothing of it is left but this.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    pub(crate) plan: Plan,
+    pub(crate) terms: Terms,
     pub(crate) ending: Ending,
     pub(crate) usage: Usage,
     pub(crate) stdout: Drain,
@@ -69,6 +69,7 @@ pub(crate) fn supervise(running: Running<'_>) -> Result<Ended, Errno> {
         cause: None,
         report: None,
         cpu_by_wait: Duration::ZERO,
+        disk: None,
         proc: ProcView::Absent,
         upper: None,
     };
@@ -91,6 +92,8 @@ struct Supervisor<'a> {
     /// What init said last about the program.
     report: Option<Report>,
     cpu_by_wait: Duration,
+    /// A full disk that a failing program left behind.
+    disk: Option<StopCause>,
     proc: ProcView,
     upper: Option<OwnedFd>,
 }
@@ -133,7 +136,7 @@ impl Supervisor<'_> {
             }
         }
         let now = Instant::now();
-        if let (Some(deadline), Cap::AtMost(limit)) = (self.deadline, self.run.plan.request.limits.wall_time)
+        if let (Some(deadline), Cap::AtMost(limit)) = (self.deadline, self.run.terms.request.limits.wall_time)
             && now >= deadline
         {
             self.stop(StopCause::WallTime { limit });
@@ -215,7 +218,7 @@ impl Supervisor<'_> {
     fn begin(&mut self) {
         let now = Instant::now();
         self.started = Some(now);
-        self.deadline = self.run.plan.request.limits.wall_time.at_most().and_then(|limit| now.checked_add(limit));
+        self.deadline = self.run.terms.request.limits.wall_time.at_most().and_then(|limit| now.checked_add(limit));
     }
 
     fn drain(&mut self, stream: Stream) {
@@ -226,7 +229,7 @@ impl Supervisor<'_> {
         match drain.advance(&mut self.run.budget, &mut self.buffer) {
             Drained::Open | Drained::Ended => {}
             Drained::OverLimit => {
-                if let Cap::AtMost(limit) = self.run.plan.request.limits.output {
+                if let Cap::AtMost(limit) = self.run.terms.request.limits.output {
                     self.stop(StopCause::Output { limit, stream });
                 }
             }
@@ -241,7 +244,7 @@ impl Supervisor<'_> {
         match seccomp::receive(listener.as_fd()) {
             Ok(Received::Call(call)) => {
                 *self.denied.entry(call.number).or_default() += 1;
-                let errno = seccomp::errno_for(call.number, self.run.plan.variants);
+                let errno = seccomp::errno_for(call.number, self.run.terms.variants);
                 let _ = seccomp::respond(listener.as_fd(), call.id, errno);
             }
             Ok(Received::Gone) => {}
@@ -260,7 +263,7 @@ impl Supervisor<'_> {
 
     /// Everything at once: with a pid namespace its init takes all with it; without one the group does, and init finds the rest.
     fn kill(&mut self) {
-        match self.run.plan.blueprint.isolation {
+        match self.run.sandbox.blueprint().isolation {
             Isolation::Namespaces(_) => {
                 let _ = self.run.sandbox.kill();
             }
@@ -276,15 +279,27 @@ impl Supervisor<'_> {
     /// Clears up, reads the last output and the kernel's last figures, and settles the ending.
     fn finish(mut self) -> Result<Ended, Errno> {
         let wall = self.started.map_or(Duration::ZERO, |started| started.elapsed());
-        let pids_gone_counters = self.counters();
-        // Before the tree is torn down: files without a name are gone with their processes.
-        let disk = if self.cause.is_none() && self.ended_badly() { self.run.watch.over_disk() } else { None };
-        self.kill();
-        self.run.sandbox.reap()?;
+        let counters = if self.cause.is_none() {
+            // Before the tree is torn down: files without a name are gone with their processes. The kernel's figures are final, since what is left of
+            // the tree is about to be killed, so the group can go meanwhile.
+            let counters = self.counters();
+            if self.ended_badly() {
+                self.disk = self.run.watch.over_disk();
+            }
+            self.kill();
+            self.begin_removal();
+            self.run.sandbox.reap()?;
+            counters
+        } else {
+            self.kill();
+            self.run.sandbox.reap()?;
+            let counters = self.counters();
+            self.begin_removal();
+            counters
+        };
         self.run.feed.close();
         self.last_words();
-        let counters = self.counters().or(pids_gone_counters);
-        let ending = self.settle(&counters, disk);
+        let ending = self.settle(&counters);
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = cofferdam_contract::units::Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
@@ -295,7 +310,7 @@ impl Supervisor<'_> {
             group.remove();
         }
         Ok(Ended {
-            plan: self.run.plan,
+            terms: self.run.terms,
             ending,
             usage,
             stdout: self.run.stdout,
@@ -304,6 +319,12 @@ impl Supervisor<'_> {
             proc: self.proc,
             upper: self.upper,
         })
+    }
+
+    fn begin_removal(&mut self) {
+        if let Some(group) = &mut self.run.group {
+            group.begin_removal();
+        }
     }
 
     fn counters(&self) -> Counters {
@@ -328,17 +349,17 @@ impl Supervisor<'_> {
     }
 
     /// One place decides: whoever stopped the run, then what the kernel refused a program that failed, then the program itself.
-    fn settle(&mut self, counters: &Counters, disk: Option<StopCause>) -> Ending {
+    fn settle(&mut self, counters: &Counters) -> Ending {
         if let Some(cause) = self.cause.take() {
             return Ending::Stopped(cause);
         }
-        let limits = &self.run.plan.request.limits;
+        let limits = &self.run.terms.request.limits;
         let refused = self.run.watch.refused(counters);
         match self.report.take() {
             Some(Report::SetupFailed { stage, errno }) => Ending::NeverStarted(self.setup_failure(stage, errno)),
             Some(Report::ExecFailed { stage, errno }) => Ending::NeverStarted(self.exec_failure(stage, errno)),
             Some(Report::Ended(WaitStatus::Exited { code: 0 })) => Ending::Exited { code: 0 },
-            Some(Report::Ended(status)) => match (refused.or(disk), status) {
+            Some(Report::Ended(status)) => match (refused.or(self.disk.take()), status) {
                 (Some(cause), _) => Ending::Stopped(cause),
                 (None, WaitStatus::Signaled { signal: SIGXCPU }) if limits.cpu_time.at_most().is_some() => {
                     Ending::Stopped(StopCause::CpuTime { limit: limits.cpu_time.at_most().unwrap_or_default() })
@@ -362,7 +383,7 @@ impl Supervisor<'_> {
     fn setup_failure(&self, stage: Stage, errno: i32) -> SetupFailure {
         let step = match stage {
             Stage::Step(index) => {
-                let step = self.run.plan.blueprint.steps.get(index as usize);
+                let step = self.run.sandbox.blueprint().steps.get(index as usize);
                 step.map_or_else(|| stage.describe().to_owned(), cofferdam_sys::blueprint::Step::describe)
             }
             fixed => fixed.describe().to_owned(),
@@ -378,9 +399,9 @@ impl Supervisor<'_> {
 
     fn exec_failure(&self, stage: Stage, errno: i32) -> SetupFailure {
         let said = Errno::from_raw_os_error(errno);
-        let name = self.run.plan.request.argv.first().map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = self.run.terms.request.argv.first().map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default();
         let (kind, message) = match (stage, said) {
-            (Stage::Exec, Errno::NOENT) => (SetupFailureKind::ProgramNotFound, crate::program::not_found(&self.run.plan.request)),
+            (Stage::Exec, Errno::NOENT) => (SetupFailureKind::ProgramNotFound, crate::program::not_found(&self.run.terms.request)),
             (Stage::Exec, _) => {
                 (SetupFailureKind::ProgramNotExecutable, format!("`{name}` cannot be executed: {said}"))
             }

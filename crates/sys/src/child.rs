@@ -9,7 +9,7 @@ use rustix::process::Rlimit;
 use rustix::thread::{CpuSet, UnshareFlags};
 
 use crate::blueprint::{Blueprint, Isolation};
-use crate::clone::{self, Sharing};
+use crate::clone;
 use crate::init::Failure;
 use crate::protocol::{self, ProgramHeader, Stage};
 use crate::{landlock, raw, seccomp};
@@ -61,18 +61,11 @@ pub(crate) fn start(
         program,
         failure: UnsafeCell::new(None),
     };
-    // Large enough for unoptimised builds; touched pages only are real.
-    let mut stack = [0u8; 128 * 1024];
+    // Large enough for unoptimised builds; only touched pages are real.
+    let mut stack = [const { std::mem::MaybeUninit::uninit() }; 128 * 1024];
     // SAFETY: `entry` keeps to raw system calls; `start` and `stack` outlive the child's use of them, since the call returns only after the child
     // has executed the program or ended.
-    let pid = unsafe {
-        clone::spawn_sharing_memory(
-            &mut stack,
-            Sharing::UntilExec,
-            entry,
-            (&raw const start).cast_mut().cast(),
-        )
-    };
+    let pid = unsafe { clone::spawn_until_exec(&mut stack, entry, (&raw const start).cast_mut().cast()) };
     let pid = pid.map_err(|errno| (Stage::Clone, errno))?;
     match start.failure.into_inner() {
         None => Ok(pid.as_raw_nonzero().get()),

@@ -1,4 +1,4 @@
-//! Making processes: a full copy in new namespaces ([`fork_into`]), and a light one that borrows our memory ([`spawn_sharing_memory`]).
+//! Making processes: a full copy ([`fork_into`]), and a light one that borrows our memory ([`spawn_sharing_memory`]).
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -67,39 +67,70 @@ pub(crate) fn fork_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Resu
     }
 }
 
-/// How long a process made by [`spawn_sharing_memory`] borrows its maker's memory.
-pub(crate) enum Sharing {
-    /// The maker sleeps until the child has called `execve` or ended.
-    UntilExec,
-    /// Both run; the child ends by itself.
-    ForLife,
+/// A stack for a process that shares memory. Never read or cleared here, so that only the pages which are used cost anything.
+pub(crate) type Stack = Box<[std::mem::MaybeUninit<u8>]>;
+
+pub(crate) fn stack(bytes: usize) -> Stack {
+    Box::new_uninit_slice(bytes)
 }
 
-/// Starts `entry(argument)` as a process of its own (own descriptor table, own identity) that shares this process's memory.
+/// Starts `entry(argument)` as a process of its own (own descriptor table, own namespaces if asked for) that shares this process's memory: nothing is
+/// copied, and no page is copied again when either side writes to it.
 ///
 /// # Safety
-/// `entry` must make raw system calls only (no allocation, no lock, no thread-local), must not unwind, and everything it reaches through `argument`
-/// and `stack` must stay alive until the child has ended or called `execve`.
+/// `entry` must make raw system calls only (no allocation, no lock, no thread-local), must not unwind, and everything that it reaches through
+/// `argument`, and `stack`, must stay alive until the process has ended.
 pub(crate) unsafe fn spawn_sharing_memory(
-    stack: &mut [u8],
-    sharing: Sharing,
+    stack: &mut [std::mem::MaybeUninit<u8>],
+    namespaces: i32,
+    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> Result<(Pid, OwnedFd), Errno> {
+    let mut pidfd: i32 = -1;
+    let flags = libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD | namespaces;
+    // SAFETY: `top` is the end of a live buffer that only the child uses; the kernel writes the pidfd; the rest is the caller's promise. glibc's
+    // wrapper calls `entry` on the new stack and ends the child with its return value.
+    let pid = unsafe { libc::clone(entry, top(stack), flags, argument, &raw mut pidfd) };
+    let pid = Pid::from_raw(pid.max(0)).ok_or_else(last_error)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
+/// As [`spawn_sharing_memory`], with the descriptor table shared too, so that the child can leave descriptors for us.
+///
+/// # Safety
+/// The same.
+pub(crate) unsafe fn spawn_sharing_all(
+    stack: &mut [std::mem::MaybeUninit<u8>],
     entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
     argument: *mut libc::c_void,
 ) -> Result<Pid, Errno> {
-    let flags = match sharing {
-        Sharing::UntilExec => libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-        Sharing::ForLife => libc::CLONE_VM | libc::SIGCHLD,
-    };
-    let top = stack.as_mut_ptr_range().end;
-    let aligned = top.map_addr(|addr| addr & !15);
-    // SAFETY: `aligned` is the end of a live buffer that only the child uses; the rest is the caller's promise. glibc's wrapper calls `entry` on the
-    // new stack and ends the child with its return value.
-    let pid = unsafe { libc::clone(entry, aligned.cast(), flags, argument) };
+    let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD;
+    // SAFETY: as in `spawn_sharing_memory`.
+    let pid = unsafe { libc::clone(entry, top(stack), flags, argument) };
     Pid::from_raw(pid.max(0)).ok_or_else(last_error)
 }
 
+/// As [`spawn_sharing_memory`], and sleeps until the child has called `execve` or ended.
+///
+/// # Safety
+/// The same, but nothing is used any more once this returns.
+pub(crate) unsafe fn spawn_until_exec(
+    stack: &mut [std::mem::MaybeUninit<u8>],
+    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> Result<Pid, Errno> {
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: as in `spawn_sharing_memory`.
+    let pid = unsafe { libc::clone(entry, top(stack), flags, argument) };
+    Pid::from_raw(pid.max(0)).ok_or_else(last_error)
+}
+
+/// Stacks grow down, and the ABI wants them aligned.
+fn top(stack: &mut [std::mem::MaybeUninit<u8>]) -> *mut libc::c_void {
+    stack.as_mut_ptr_range().end.map_addr(|addr| addr & !15).cast()
+}
+
 fn last_error() -> Errno {
-    std::io::Error::last_os_error()
-        .raw_os_error()
-        .map_or(Errno::AGAIN, Errno::from_raw_os_error)
+    std::io::Error::last_os_error().raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)
 }

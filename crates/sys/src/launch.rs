@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::blueprint::{Blueprint, Identity, Isolation, Privileged};
-use crate::clone::{self, Forked};
+use crate::clone::{self, Forked, Stack};
 use crate::init;
 use crate::protocol::{self, Event, Program};
 
@@ -19,7 +19,27 @@ pub struct Sandbox {
     pidfd: OwnedFd,
     control: OwnedFd,
     reaped: bool,
+    /// What init reads, for as long as it lives.
+    inner: Box<Inner>,
 }
+
+/// Everything that init may look at in memory that it shares with us.
+struct Inner {
+    blueprint: Blueprint,
+    keep: Vec<i32>,
+    /// Ours to close once init has its own copy.
+    control: i32,
+    stack: Stack,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("blueprint", &self.blueprint).finish_non_exhaustive()
+    }
+}
+
+/// Enough for unoptimised builds: init's own frames, the stack of the process beside it and that of a program before it is executed.
+const STACK: usize = 512 * 1024;
 
 /// Why no sandbox could be cloned.
 #[derive(Debug, thiserror::Error)]
@@ -41,17 +61,10 @@ pub enum Kill {
 }
 
 /// Clones the init of a new sandbox, in the version 2 cgroup if one is given. It builds itself while this returns; [`Sandbox::receive`] tells how it went.
-pub fn launch(
-    blueprint: &Blueprint,
-    cgroup: Option<BorrowedFd<'_>>,
-) -> Result<Sandbox, LaunchError> {
-    let (ours, theirs) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(LaunchError::Socket)?;
+pub fn launch(blueprint: Blueprint, cgroup: Option<BorrowedFd<'_>>) -> Result<Sandbox, LaunchError> {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(LaunchError::Socket)?;
     let mut keep: Vec<i32> = blueprint.trees.iter().map(AsRawFd::as_raw_fd).collect();
     keep.push(theirs.as_raw_fd());
     keep.sort_unstable();
@@ -59,24 +72,51 @@ pub fn launch(
         // A caller without standard streams: init would put /dev/null over what it needs.
         return Err(LaunchError::Socket(Errno::BADF));
     }
-    match clone::fork_into(namespaces(blueprint.isolation), cgroup).map_err(LaunchError::Clone)? {
-        Forked::Child => init::run(blueprint, theirs.as_fd(), &keep),
-        Forked::Parent { pid, pidfd } => {
-            let sandbox = Sandbox {
-                pid,
-                pidfd,
-                control: ours,
-                reaped: false,
-            };
-            drop(theirs);
-            if let Isolation::Namespaces(identity) = blueprint.isolation {
-                write_maps(pid, &identity)?;
-            }
-            // An init that is already gone has left its reason in the socket.
-            let _ = protocol::send(sandbox.control.as_fd(), &[protocol::KIND_MAPPED], &[]);
-            Ok(sandbox)
-        }
+    let identity = match blueprint.isolation {
+        Isolation::Namespaces(identity) => Some(identity),
+        Isolation::None => None,
+    };
+    let control = theirs.as_raw_fd();
+    let mut inner = Box::new(Inner { blueprint, keep, control, stack: clone::stack(STACK) });
+    let (pid, pidfd) = clone_init(&mut inner, cgroup).map_err(LaunchError::Clone)?;
+    // The descriptor tables are separate from here on: init keeps its copy.
+    drop(theirs);
+    let sandbox = Sandbox { pid, pidfd, control: ours, reaped: false, inner };
+    if let Some(identity) = identity {
+        write_maps(pid, &identity)?;
     }
+    // An init that is already gone has left its reason in the socket.
+    let _ = protocol::send(sandbox.control.as_fd(), &[protocol::KIND_MAPPED], &[]);
+    Ok(sandbox)
+}
+
+/// In memory shared with us, which costs least; but not in a version 2 group of its own: were the kernel to kill init there for want of memory, it would kill
+/// everything that shares its memory, and that is us.
+fn clone_init(inner: &mut Inner, cgroup: Option<BorrowedFd<'_>>) -> Result<(Pid, OwnedFd), Errno> {
+    let namespaces = namespaces(inner.blueprint.isolation);
+    if cgroup.is_some() {
+        return match clone::fork_into(u64::from(namespaces.cast_unsigned()), cgroup)? {
+            Forked::Child => become_init(inner),
+            Forked::Parent { pid, pidfd } => Ok((pid, pidfd)),
+        };
+    }
+    let mut stack = std::mem::take(&mut inner.stack);
+    let argument = std::ptr::from_ref(inner).cast_mut().cast();
+    // SAFETY: init makes raw system calls only. What it reads is behind a box that `Sandbox` frees only after it has reaped init.
+    let cloned = unsafe { clone::spawn_sharing_memory(&mut stack, namespaces, begin, argument) };
+    inner.stack = stack;
+    cloned
+}
+
+extern "C" fn begin(argument: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `clone_init` handed us a live `Inner`, of which only `stack` changes afterwards, and that we do not look at.
+    become_init(unsafe { &*argument.cast::<Inner>() })
+}
+
+fn become_init(inner: &Inner) -> ! {
+    // SAFETY: this process's own copy of the descriptor, which nothing in it closes.
+    let control = unsafe { BorrowedFd::borrow_raw(inner.control) };
+    init::run(&inner.blueprint, control, &inner.keep)
 }
 
 impl Sandbox {
@@ -141,6 +181,11 @@ impl Sandbox {
         self.pidfd.as_fd()
     }
 
+    /// What the sandbox was built from.
+    pub fn blueprint(&self) -> &Blueprint {
+        &self.inner.blueprint
+    }
+
     /// Init's pid as the caller sees it.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
@@ -156,18 +201,12 @@ impl Drop for Sandbox {
     }
 }
 
-/// The network namespace is made by the child itself, which overlaps the most expensive of them with what the parent does meanwhile; the cgroup
-/// namespace by each program, once it is in its cgroup.
-fn namespaces(isolation: Isolation) -> u64 {
+/// The network namespace is made inside, beside everything else, since it takes longest; the cgroup namespace by each program, once it is in its cgroup.
+fn namespaces(isolation: Isolation) -> i32 {
     match isolation {
         Isolation::None => 0,
         Isolation::Namespaces(_) => {
-            let flags = libc::CLONE_NEWUSER
-                | libc::CLONE_NEWPID
-                | libc::CLONE_NEWNS
-                | libc::CLONE_NEWIPC
-                | libc::CLONE_NEWUTS;
-            u64::from(flags.cast_unsigned())
+            libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS
         }
     }
 }

@@ -18,7 +18,7 @@ use rustix::net::{
 /// Descriptors in one message at most: stdin, stdout, stderr and a join file for each version 1 controller.
 pub(crate) const MAX_FDS: usize = 8;
 /// Programs whose description is larger travel in a memory file instead of the message itself.
-pub(crate) const INLINE_MAX: usize = 32 * 1024;
+pub(crate) const INLINE_MAX: usize = 4096;
 
 pub(crate) const KIND_MAPPED: u8 = 1;
 pub(crate) const KIND_EXEC: u8 = 2;

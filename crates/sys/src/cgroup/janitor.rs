@@ -1,4 +1,4 @@
-//! The process that removes a run's control groups when the supervisor was killed and cannot. It borrows the supervisor's memory, so it costs no copy of
+//! The process that removes a run's control groups: the same one whether the run ends well or the supervisor is killed. It borrows the supervisor's memory, so it costs no copy of
 //! it, sleeps on a pipe that closes when the supervisor ends, however that happens, and sweeps what an even worse crash left before.
 
 use std::ffi::{CStr, CString};
@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{WaitId, WaitIdOptions};
 use rustix::thread::Timespec;
 
-use crate::clone::{self, Sharing};
+use crate::clone::{self, Stack};
 use crate::raw;
 
 /// Every group of ours has this prefix; a sweep touches no other.
@@ -23,8 +23,8 @@ const STEP_NANOS: i64 = 2_000_000;
 /// The supervisor's hold on its janitor.
 #[derive(Debug)]
 pub(super) struct Janitor {
-    pid: Pid,
-    lifeline: OwnedFd,
+    pidfd: OwnedFd,
+    lifeline: Option<OwnedFd>,
     /// Borrowed by the janitor until it has ended.
     _work: Box<Work>,
 }
@@ -34,7 +34,7 @@ struct Work {
     count: usize,
     name: CString,
     wake: OwnedFd,
-    stack: Box<[u8]>,
+    stack: Stack,
 }
 
 impl std::fmt::Debug for Work {
@@ -54,7 +54,7 @@ impl Janitor {
             count: places.len().min(MAX_PLACES),
             name: CString::new(name).map_err(|_| Errno::INVAL)?,
             wake,
-            stack: vec![0; 64 * 1024].into_boxed_slice(),
+            stack: clone::stack(32 * 1024),
         });
         for (slot, place) in work.places.iter_mut().zip(places) {
             *slot = place.as_raw_fd();
@@ -64,22 +64,21 @@ impl Janitor {
         // SAFETY: `watch` makes raw system calls only. `work` and `stack` are heap memory that `Janitor` owns until it has reaped the process, or that
         // lives on in the shared memory when this process is killed.
         let started =
-            unsafe { clone::spawn_sharing_memory(&mut stack, Sharing::ForLife, watch, argument) };
+            unsafe { clone::spawn_sharing_memory(&mut stack, 0, watch, argument) };
         work.stack = stack;
-        Ok(Self {
-            pid: started?,
-            lifeline,
-            _work: work,
-        })
+        let (_, pidfd) = started?;
+        Ok(Self { pidfd, lifeline: Some(lifeline), _work: work })
     }
 
-    /// Sends the janitor home: the groups are gone already.
-    pub(super) fn dismiss(self) {
-        let _ = rustix::process::kill_process(self.pid, Signal::KILL);
-        while let Err(Errno::INTR) = rustix::process::waitpid(Some(self.pid), WaitOptions::empty())
-        {
-        }
-        drop(self.lifeline);
+    /// Tells the janitor to remove the groups now; it goes on by itself.
+    pub(super) fn begin(&mut self) {
+        self.lifeline = None;
+    }
+
+    /// Waits until the groups are gone and the janitor with them.
+    pub(super) fn finish(mut self) {
+        self.begin();
+        while let Err(Errno::INTR) = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {}
     }
 }
 

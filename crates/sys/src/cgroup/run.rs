@@ -30,19 +30,6 @@ pub struct Counters {
     pub forks_refused: u64,
 }
 
-impl Counters {
-    /// These, or where they could no longer be read, those of before.
-    pub fn or(self, before: Self) -> Self {
-        Self {
-            cpu: self.cpu.or(before.cpu),
-            memory_peak: self.memory_peak.or(before.memory_peak),
-            oom_kills: self.oom_kills.max(before.oom_kills),
-            processes_peak: self.processes_peak.or(before.processes_peak),
-            forks_refused: self.forks_refused.max(before.forks_refused),
-        }
-    }
-}
-
 /// Why a control group could not be made or bounded.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
@@ -123,9 +110,24 @@ impl RunGroup {
         }
     }
 
-    /// Removes the group. Everything in it must have ended.
+    /// Lets the removal begin; everything in the group has ended or is about to. The counters can no longer be read.
+    pub fn begin_removal(&mut self) {
+        if let Some(janitor) = &mut self.janitor {
+            janitor.begin();
+        }
+    }
+
+    /// Waits until the group is gone. Everything in it must have ended.
     pub fn remove(self) {
         drop(self);
+    }
+
+    /// When there is no janitor to do it.
+    fn remove_ourselves(&self) {
+        match &self.version {
+            Version::V1(group) => group.remove(),
+            Version::V2(group) => group.remove(),
+        }
     }
 
     fn places(&self) -> Vec<&OwnedFd> {
@@ -138,12 +140,9 @@ impl RunGroup {
 
 impl Drop for RunGroup {
     fn drop(&mut self) {
-        match &self.version {
-            Version::V1(group) => group.remove(),
-            Version::V2(group) => group.remove(),
-        }
-        if let Some(janitor) = self.janitor.take() {
-            janitor.dismiss();
+        match self.janitor.take() {
+            Some(janitor) => janitor.finish(),
+            None => self.remove_ourselves(),
         }
     }
 }
