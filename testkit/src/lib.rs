@@ -1,1 +1,38 @@
-//! t
+//! What the integration tests stand on: a fixture that starts the real binary on the real kernel, programs that attack it, and a check that nothing is left
+//! behind. Development only; it knows the binary by its command line and its record, never by its types.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a fixture that cannot do its work fails the test, with the reason"
+)]
+
+mod clean;
+mod finished;
+mod host;
+pub mod hostile;
+mod launch;
+mod need;
+mod process;
+mod started;
+mod way;
+
+pub use finished::Finished;
+pub use host::Host;
+pub use launch::Launch;
+pub use need::Need;
+pub use process::Process;
+pub use started::Started;
+pub use way::Way;
+
+/// The fixture for one test, with what the test needs of the host. Without that the test fails in CI, and elsewhere says that it was skipped and returns.
+#[macro_export]
+macro_rules! host {
+    ($($need:expr),* $(,)?) => {
+        match $crate::Host::new(env!("CARGO_BIN_EXE_cofferdam"), &[$($need),*]) {
+            Some(host) => host,
+            None => return,
+        }
+    };
+}

@@ -1,10 +1,13 @@
-//! What the tests need from the system, and getting it: Debian packages when root, cargo-nextest, and a guest kernel for cgroup v2.
+//! What the tests need from the system, and getting it: Debian packages when root, cargo-nextest, and a guest to boot.
 
-use std::fs;
+mod guest;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::{cargo, is_root, read, succeeds, watch};
+pub(crate) use guest::guest_best_effort;
+
+use crate::process::{cargo, is_root, succeeds, watch};
 
 /// A Debian package, what shows that it is there, and why the tests want it.
 struct Package {
@@ -66,11 +69,6 @@ const PACKAGES: &[Package] = &[
         reason: "the initramfs of the guest",
     },
     Package {
-        name: "qemu-system-x86",
-        shows: "qemu-system-x86_64",
-        reason: "a guest with cgroup v2, which the host may not have",
-    },
-    Package {
         name: "docker.io",
         shows: "dockerd",
         reason: "the binary inside a container as an ordinary user",
@@ -129,46 +127,6 @@ pub(crate) fn nextest(root: &Path) -> Result<(), String> {
     watch(cargo(root).args(["install", "cargo-nextest", "--locked"]))
 }
 
-/// A kernel image to boot as a guest: Debian's cloud kernel, fetched once and unpacked under `target/vm`, never installed.
-pub(crate) fn guest_kernel(root: &Path) -> Result<PathBuf, String> {
-    const META: &str = "linux-image-cloud-amd64";
-    let vm = root.join("target/vm");
-    let unpacked = vm.join("kernel");
-    if let Some(kernel) = image_in(&unpacked) {
-        return Ok(kernel);
-    }
-    let package = match concrete_package(META) {
-        Ok(package) => package,
-        Err(_) if is_root() => {
-            watch(Command::new("apt-get").arg("update"))?;
-            concrete_package(META)?
-        }
-        Err(error) => return Err(error),
-    };
-    println!("fetching {package}");
-    let fresh = vm.join("fresh");
-    // A download that was interrupted earlier must not be taken for a whole one.
-    remove_if_there(&fresh)?;
-    fs::create_dir_all(&fresh).map_err(|error| format!("{}: {error}", fresh.display()))?;
-    read(
-        Command::new("apt-get")
-            .args(["--quiet", "download", &package])
-            .current_dir(&fresh),
-    )?;
-    let deb = only_file_with(&fresh, "deb")?;
-    read(
-        Command::new("dpkg-deb")
-            .arg("-x")
-            .arg(&deb)
-            .arg(fresh.join("kernel")),
-    )?;
-    remove_if_there(&unpacked)?;
-    fs::rename(fresh.join("kernel"), &unpacked)
-        .map_err(|error| format!("{}: {error}", unpacked.display()))?;
-    remove_if_there(&fresh)?;
-    image_in(&unpacked).ok_or_else(|| format!("{package} holds no boot/vmlinuz-*"))
-}
-
 /// What happens to a test whose need is not met.
 pub(crate) fn without_them() -> &'static str {
     if std::env::var_os("CI").is_some() {
@@ -187,51 +145,6 @@ fn apt_install(names: &[&str]) -> Command {
     command
 }
 
-/// The package that the meta-package stands for today.
-fn concrete_package(meta: &str) -> Result<String, String> {
-    let depends = read(Command::new("apt-cache").args(["depends", "--important", meta]))?;
-    first_dependency(&depends).ok_or_else(|| {
-        format!("`apt-cache depends {meta}` names no dependency; run apt-get update")
-    })
-}
-
-fn first_dependency(depends: &str) -> Option<String> {
-    let named = depends.lines().find_map(|line| {
-        line.trim()
-            .trim_start_matches('|')
-            .strip_prefix("Depends: ")
-    })?;
-    Some(named.trim_matches(['<', '>']).to_owned())
-}
-
-fn image_in(unpacked: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(unpacked.join("boot")).ok()?;
-    let images = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    images
-        .filter(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-        })
-        .max()
-}
-
-fn only_file_with(dir: &Path, extension: &str) -> Result<PathBuf, String> {
-    let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    paths
-        .find(|path| path.extension().is_some_and(|found| found == extension))
-        .ok_or_else(|| format!("{}: nothing was downloaded", dir.display()))
-}
-
-fn remove_if_there(dir: &Path) -> Result<(), String> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("{}: {error}", dir.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Whether a command is found or a path exists. /sbin and its friends are looked at too: they are not in everyone's PATH.
 fn is_there(shows: &str) -> bool {
     if shows.starts_with('/') {
@@ -244,51 +157,9 @@ fn is_there(shows: &str) -> bool {
         .any(|dir| dir.join(shows).is_file())
 }
 
-/// The kernel for the tests that boot one, or why there is none.
-pub(crate) fn guest_kernel_best_effort(root: &Path) -> Result<Option<PathBuf>, String> {
-    match guest_kernel(root) {
-        Ok(kernel) => Ok(Some(kernel)),
-        Err(error) if std::env::var_os("CI").is_some() => Err(error),
-        Err(error) => {
-            println!(
-                "no guest kernel: {error}\nthe tests that boot one {}",
-                without_them()
-            );
-            Ok(None)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_meta_package_resolves_to_its_first_dependency() {
-        let depends = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-35-cloud-amd64\n  Recommends: apparmor\n";
-        assert_eq!(
-            first_dependency(depends).as_deref(),
-            Some("linux-image-6.1.0-35-cloud-amd64")
-        );
-        let alternative = "x\n |Depends: <linux-image-a>\n  Depends: b\n";
-        assert_eq!(
-            first_dependency(alternative).as_deref(),
-            Some("linux-image-a")
-        );
-        assert_eq!(first_dependency("x\n"), None);
-    }
-
-    #[test]
-    fn the_newest_unpacked_image_is_taken() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(image_in(dir.path()), None);
-        let boot = dir.path().join("boot");
-        fs::create_dir(&boot).unwrap();
-        for name in ["config-6.1.0-2", "vmlinuz-6.1.0-1", "vmlinuz-6.1.0-2"] {
-            fs::write(boot.join(name), "").unwrap();
-        }
-        assert_eq!(image_in(dir.path()), Some(boot.join("vmlinuz-6.1.0-2")));
-    }
 
     #[test]
     fn installing_never_removes() {

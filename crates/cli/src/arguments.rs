@@ -133,12 +133,12 @@ pub(crate) struct ExecuteArgs {
     /// The sealed payload, or `-` for standard input.
     pub(crate) payload: PathBuf,
     /// The name of this worker in the envelope.
-    #[arg(long, value_name = "ID", env = "COFFERDAM_WORKER_ID", default_value = "local")]
+    #[arg(long, value_name = "ID", env = "COFFERDAM_WORKER_ID", default_value = "local", value_parser = crate::execute::worker_id)]
     pub(crate) worker: String,
     /// The directory the work is about, seen inside as /work; writable only if the payload says `filesystem_write`.
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// How to isolate.
+    /// How to isolate: `native` (default), or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
     pub(crate) backend: Option<Choice>,
 }
@@ -147,11 +147,19 @@ pub(crate) struct ExecuteArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:\n  cofferdam verify payload.json envelope.json\n\nExit code: 0 when it holds, 1 when it does not, 125 when it could not be checked.")]
 pub(crate) struct VerifyArgs {
+    /// The sealed payload, or `-` for standard input.
     pub(crate) payload: PathBuf,
+    /// The envelope that answers it, or `-` for standard input.
     pub(crate) envelope: PathBuf,
-    /// Also run the payload here and compare the outputs.
+    /// Also run the payload here, even after its deadline, and compare status, output and verdict.
     #[arg(long)]
     pub(crate) rerun: bool,
+    /// With --rerun: the directory the work is about, as for `execute`.
+    #[arg(long, value_name = "DIR", requires = "rerun")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// With --rerun: how to isolate, as for `execute`.
+    #[arg(long, value_name = "NAME", value_parser = spelling::backend, requires = "rerun")]
+    pub(crate) backend: Option<Choice>,
     /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,

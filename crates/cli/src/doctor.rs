@@ -1,5 +1,246 @@
-//! `cofferdam doctor`.
+//! `cofferdam doctor`: shows what the engine found out about this host. It finds out nothing itself.
+
+use std::fmt::Write as _;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
+
+use cofferdam_engine::doctor::{self, Exactness, Finding, LimitFinding, Mark, Report};
+use cofferdam_engine::host::Host;
+
 use crate::arguments::DoctorArgs;
-use crate::failure::Failure;
-pub(crate) fn doctor(_args: &DoctorArgs) -> Result<ExitCode, Failure> { Ok(ExitCode::SUCCESS) }
+use crate::failure::{self, Failure};
+use crate::seal::pretty;
+
+pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+    // Ctrl-C ends the trial at hand and not us, so that nothing of it stays behind.
+    let cancel = cofferdam_engine::cancel_on_signals()?;
+    let report = doctor::examine(&Host::detect(), Some(cancel.as_fd()));
+    let text = if args.json {
+        pretty(&report)?
+    } else {
+        table(&report, Paint::of_terminal())
+    };
+    failure::print(&text)?;
+    Ok(if report.works {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Whether marks are coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Paint {
+    Plain,
+    Colour,
+}
+
+impl Paint {
+    /// Only for a person who looks at it and has not asked otherwise (no-color.org).
+    fn of_terminal() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        if rustix::termios::isatty(std::io::stdout()) && !refused {
+            Self::Colour
+        } else {
+            Self::Plain
+        }
+    }
+
+    /// Padded first: the codes have no width.
+    fn mark(self, mark: Mark) -> String {
+        let (word, colour) = match mark {
+            Mark::Ok => ("ok", 32),
+            Mark::Weaker => ("weaker", 33),
+            Mark::Missing => ("missing", 31),
+        };
+        match self {
+            Self::Plain => format!("{word:7}"),
+            Self::Colour => format!("\u{1b}[{colour}m{word:7}\u{1b}[0m"),
+        }
+    }
+}
+
+/// A line of the table, and what stands below it when something is lacking.
+struct Row {
+    mark: Mark,
+    columns: Vec<String>,
+    why: Option<String>,
+    fix: Option<String>,
+}
+
+fn table(report: &Report, paint: Paint) -> String {
+    let host = &report.host;
+    let mut text = format!(
+        "Linux {} on {}, {} CPUs, uid {} ({})",
+        host.kernel, host.machine, host.cpus, host.uid, host.privilege
+    );
+    if let Some(container) = host.container {
+        let _ = write!(text, ", in a container ({container})");
+    }
+    text.push_str("\n\n");
+    let mut rows: Vec<Row> = std::iter::once(&report.run)
+        .chain(&report.layers)
+        .map(layer_row)
+        .collect();
+    section(&mut text, "ISOLATION", &mut rows, paint);
+    text.push('\n');
+    let mut rows: Vec<Row> = report.limits.iter().map(limit_row).collect();
+    section(&mut text, "LIMITS", &mut rows, paint);
+    let sum = if report.works {
+        "`cofferdam run` works here with its defaults."
+    } else {
+        "`cofferdam run` does not work here."
+    };
+    let _ = writeln!(text, "\n{sum}");
+    text
+}
+
+fn layer_row(finding: &Finding) -> Row {
+    Row {
+        mark: finding.mark,
+        columns: vec![finding.name.to_owned(), finding.found.clone()],
+        why: finding.why.clone(),
+        fix: finding.fix.clone(),
+    }
+}
+
+fn limit_row(finding: &LimitFinding) -> Row {
+    let name = match finding.case {
+        Some(case) => format!("{} ({case})", finding.limit),
+        None => finding.limit.to_string(),
+    };
+    let by = finding
+        .enforced_by
+        .as_ref()
+        .map_or_else(|| "-".to_owned(), ToString::to_string);
+    let exactness = match finding.exactness {
+        Exactness::Kernel => "exact, by the kernel",
+        Exactness::Counted => "counted",
+        Exactness::Sampled => "sampled",
+        Exactness::Unheld => "not held",
+    };
+    Row {
+        mark: finding.mark,
+        columns: vec![name, by, exactness.to_owned(), finding.found.clone()],
+        why: finding.why.clone(),
+        fix: finding.fix.clone(),
+    }
+}
+
+/// Aligned columns; the reason and the fix stand below the line that they are about.
+fn section(text: &mut String, title: &str, rows: &mut [Row], paint: Paint) {
+    let _ = writeln!(text, "{title}");
+    let columns = rows.first().map_or(0, |row| row.columns.len());
+    // The last column ends the line and needs no padding.
+    for column in 0..columns.saturating_sub(1) {
+        let width = rows
+            .iter()
+            .map(|row| row.columns[column].chars().count())
+            .max()
+            .unwrap_or(0);
+        for row in rows.iter_mut() {
+            let cell = &mut row.columns[column];
+            *cell = format!("{cell:width$}");
+        }
+    }
+    for row in rows {
+        let mark = paint.mark(row.mark);
+        let _ = writeln!(text, "  {mark}  {}", row.columns.join("  ").trim_end());
+        for (label, note) in [("why", &row.why), ("fix", &row.fix)] {
+            if let Some(note) = note {
+                let _ = writeln!(text, "           {label}: {note}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cofferdam_contract::enforcement::LimitName;
+    use cofferdam_engine::doctor::About;
+
+    use super::*;
+
+    fn sample() -> Report {
+        let run = Finding {
+            name: "cofferdam run",
+            mark: Mark::Ok,
+            found: "works".to_owned(),
+            why: None,
+            fix: None,
+        };
+        let proc = Finding {
+            name: "own /proc",
+            mark: Mark::Weaker,
+            found: "absent".to_owned(),
+            why: Some("covered".to_owned()),
+            fix: Some("docker run …".to_owned()),
+        };
+        let memory = LimitFinding {
+            limit: LimitName::Memory,
+            case: None,
+            mark: Mark::Ok,
+            enforced_by: "cgroup2".parse().ok(),
+            exactness: Exactness::Kernel,
+            found: "stopped".to_owned(),
+            why: None,
+            fix: None,
+        };
+        let cpus = LimitFinding {
+            limit: LimitName::Cpus,
+            case: Some("fractional"),
+            mark: Mark::Missing,
+            enforced_by: None,
+            exactness: Exactness::Unheld,
+            ..memory.clone()
+        };
+        Report {
+            schema: Report::SCHEMA,
+            works: true,
+            host: About {
+                kernel: "6.1.0".to_owned(),
+                machine: "x86_64".to_owned(),
+                uid: 1000,
+                privilege: "user",
+                container: None,
+                cpus: 4,
+            },
+            run,
+            layers: vec![proc],
+            limits: vec![memory, cpus],
+            took_ms: 1.0,
+        }
+    }
+
+    #[test]
+    fn the_table_is_aligned_and_says_why_below_the_line() {
+        let expected = "\
+Linux 6.1.0 on x86_64, 4 CPUs, uid 1000 (user)
+
+ISOLATION
+  ok       cofferdam run  works
+  weaker   own /proc      absent
+           why: covered
+           fix: docker run …
+
+LIMITS
+  ok       memory             cgroup2  exact, by the kernel  stopped
+  missing  cpus (fractional)  -        not held              stopped
+
+`cofferdam run` works here with its defaults.
+";
+        assert_eq!(table(&sample(), Paint::Plain), expected);
+    }
+
+    #[test]
+    fn colour_changes_nothing_but_the_marks() {
+        let plain = table(&sample(), Paint::Plain);
+        let mut coloured = table(&sample(), Paint::Colour);
+        for code in ["\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[0m"] {
+            assert!(coloured.contains(code));
+            coloured = coloured.replace(code, "");
+        }
+        assert_eq!(coloured, plain);
+    }
+}

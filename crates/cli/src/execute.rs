@@ -1,5 +1,166 @@
-//! `cofferdam execute`.
+//! `cofferdam execute`: a sealed payload becomes a result envelope. The digest and the deadline are checked before anything is started.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::ending::{Ending, SetupFailureKind};
+use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope, Status};
+use cofferdam_contract::ids;
+use cofferdam_contract::problem::Problem;
+use cofferdam_contract::record::{CapturedStream, RunRecord};
+use cofferdam_contract::request::{BackendName, Grant, Root};
+use cofferdam_contract::seal::{RunPlace, Sealed};
+use cofferdam_contract::strict_json::MAX_BYTES;
+use cofferdam_contract::units::Bytes;
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{self, Input, OnLimit, Sink, Streams, Teardown};
+use jiff::Timestamp;
+
 use crate::arguments::ExecuteArgs;
-use crate::failure::Failure;
-pub(crate) fn execute(_args: &ExecuteArgs) -> Result<ExitCode, Failure> { Ok(ExitCode::SUCCESS) }
+use crate::config::Choice;
+use crate::failure::{self, Failure};
+use crate::seal::document::Document;
+use crate::seal::{entropy, open, pretty, problems, visible};
+
+pub(crate) fn execute(args: &ExecuteArgs) -> Result<ExitCode, Failure> {
+    let backend = backend(args.backend)?;
+    // Read before signals are taken over: whoever waits for a pipe can still be ended with Ctrl-C.
+    let sealed = open(&Document::read(&args.payload)?)?;
+    let now = Timestamp::now();
+    sealed
+        .check_deadline(now)
+        .map_err(|expired| Failure::new(ErrorCode::PayloadExpired, expired.to_string()))?;
+    let place = place(backend, args.workspace.as_deref());
+    let envelope = answer(&sealed, place, &args.worker)?;
+    failure::print(&pretty(&envelope)?)?;
+    Ok(match envelope.status {
+        Status::Success => ExitCode::SUCCESS,
+        Status::Error => ExitCode::FAILURE,
+    })
+}
+
+/// What an envelope can carry: with its quoting it must stay within what a reader of JSON accepts.
+const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
+
+/// Native unless another one is named: a payload is a stranger's, and where it runs is not a matter of defaults.
+pub(crate) fn backend(choice: Option<Choice>) -> Result<BackendName, Failure> {
+    match choice {
+        None => Ok(BackendName::Native),
+        Some(Choice::Here(backend)) => Ok(backend),
+        Some(Choice::Later(name)) => {
+            let message = format!(
+                "--backend: the {name} backend is not in this version; use native or host"
+            );
+            Err(Failure::new(ErrorCode::BackendUnavailable, message))
+        }
+    }
+}
+
+pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace {
+    RunPlace {
+        backend,
+        root: Root::HostUsr,
+        workspace: workspace.map(PathBuf::from),
+        waived: Vec::new(),
+    }
+}
+
+/// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too; a sandbox that could not be
+/// built is none.
+pub(crate) fn answer(
+    sealed: &Sealed,
+    place: RunPlace,
+    worker: &str,
+) -> Result<ResultEnvelope, Failure> {
+    let request = sealed.to_request(place).map_err(|unsupported| {
+        Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
+    })?;
+    let grant =
+        Grant::new(request).map_err(|found| problems(ErrorCode::PayloadInvalid, &found))?;
+    let at_most = capture(sealed)?;
+    let cancel = cofferdam_engine::cancel_on_signals()?;
+    let record = pipeline::run(
+        grant,
+        streams(sealed, at_most, cancel.as_fd()),
+        &Host::detect(),
+        Teardown::Complete,
+    )?;
+    if let Ending::NeverStarted(failure) = &record.ending
+        && failure.kind == SetupFailureKind::Sandbox
+    {
+        return Err(Failure::new(failure.code(), visible(&failure.message)));
+    }
+    envelope(sealed, &record, worker)
+}
+
+/// Everything within the limit is kept, so that what is cut off is always over the limit.
+fn capture(sealed: &Sealed) -> Result<usize, Failure> {
+    let limit = sealed.payload().limits.output.at_most();
+    match limit.filter(|limit| *limit <= MAX_OUTPUT) {
+        Some(limit) => Ok(usize::try_from(limit.get()).unwrap_or(usize::MAX)),
+        None => {
+            let asked = limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+            let fix = format!(
+                "is more than an envelope carries; ask for at most {}, and write larger results to the workspace",
+                MAX_OUTPUT.get() >> 10
+            );
+            let problem = Problem::new("max_output_size_kb", asked, fix);
+            Err(Failure::new(
+                ErrorCode::LimitUnenforceable,
+                problem.to_string(),
+            ))
+        }
+    }
+}
+
+fn streams<'a>(sealed: &Sealed, at_most: usize, cancel: BorrowedFd<'a>) -> Streams<'a> {
+    Streams {
+        stdin: match sealed.stdin() {
+            [] => Input::Empty,
+            bytes => Input::Bytes(bytes.to_vec()),
+        },
+        stdout: Sink::Keep { at_most },
+        stderr: Sink::Keep { at_most },
+        on_output_limit: OnLimit::Stop,
+        cancel: Some(cancel),
+    }
+}
+
+fn envelope(sealed: &Sealed, record: &RunRecord, worker: &str) -> Result<ResultEnvelope, Failure> {
+    let by = Answerer {
+        result_id: ids::result_id(Timestamp::now(), entropy()?),
+        worker_id: worker.to_owned(),
+    };
+    let mut envelope = ResultEnvelope::new(sealed, record, by)
+        .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+    while pretty(&envelope)?.len() > MAX_BYTES {
+        let Some(partial) = &mut envelope.partial_output else {
+            break;
+        };
+        shorten(partial);
+    }
+    Ok(envelope)
+}
+
+/// Control characters and base64 take more room in JSON than they did in the stream. What is cut off counts as truncated.
+fn shorten(partial: &mut PartialOutput) {
+    for stream in [&mut partial.stdout, &mut partial.stderr] {
+        let bytes = stream.bytes().unwrap_or_default();
+        let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
+        *stream = CapturedStream::new(half, stream.original_bytes);
+    }
+}
+
+/// For the command line, with the rule that the envelope's reader applies: a bad name is found before the work is done.
+pub(crate) fn worker_id(text: &str) -> Result<String, String> {
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':');
+    if text.is_empty() || text.len() > ids::MAX_ID_CHARACTERS {
+        Err(format!("write 1 to {} characters", ids::MAX_ID_CHARACTERS))
+    } else if !text.bytes().all(is_allowed) || text.starts_with(['.', '-']) {
+        Err("use letters, digits, `-`, `_`, `.` and `:`, and begin with a letter or a digit".into())
+    } else {
+        Ok(text.to_owned())
+    }
+}

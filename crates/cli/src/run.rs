@@ -15,7 +15,7 @@ use cofferdam_contract::request::{
     Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{self, Input, OnLimit, Sink, Streams, Teardown};
 
 use crate::arguments::{LimitArgs, OnOutputLimit, RunArgs};
 use crate::config::{self, Choice, Flags, Sources};
@@ -33,7 +33,7 @@ pub(crate) fn run(args: RunArgs, config: Option<PathBuf>) -> Result<ExitCode, Fa
     let request = request(args, config)?;
     let grant = Grant::new(request).map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
     let streams = Streams { stdin, stdout, stderr, on_output_limit, cancel: Some(cancel.as_fd()) };
-    let record = pipeline::run(grant, streams, &Host::detect())?;
+    let record = pipeline::run(grant, streams, &Host::detect(), Teardown::Background)?;
     if json {
         failure::print(&to_json(&record)?)?;
     } else {

@@ -5,6 +5,7 @@
 pub mod capture;
 mod changes;
 mod disk;
+pub mod doctor;
 pub mod error;
 mod feed;
 pub mod host;

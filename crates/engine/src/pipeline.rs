@@ -12,6 +12,7 @@ use cofferdam_contract::record::{FinishedRun, RunRecord};
 use cofferdam_contract::request::{Grant, MountAccess, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
 use cofferdam_sys::cgroup::RunGroup;
+use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch;
 use cofferdam_sys::protocol::ProcView;
 use jiff::Timestamp;
@@ -19,6 +20,7 @@ use rustix::pipe::PipeFlags;
 
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
+pub use crate::supervise::Teardown;
 
 use crate::capture::{Budget, Drain};
 use crate::changes;
@@ -42,30 +44,35 @@ pub struct Streams<'a> {
 }
 
 /// Runs a granted request to its end.
-pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
+pub fn run(grant: Grant, streams: Streams<'_>, host: &Host, teardown: Teardown) -> Result<RunRecord, EngineError> {
     let run_id = uuid::Uuid::now_v7().to_string();
     let started_at = Timestamp::now();
     let plan = plan::plan(grant, host)?;
-    let running = start(plan, streams, host, &run_id)?;
+    let running = start(plan, streams, host, &run_id, teardown)?;
     let ended = supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
     Ok(record(ended, run_id, started_at))
 }
 
 /// Clones the sandbox first: while it builds itself, its control group is made here, and the program waits in the socket.
-fn start<'a>(plan: Plan, streams: Streams<'a>, host: &Host, run_id: &str) -> Result<Running<'a>, EngineError> {
+fn start<'a>(plan: Plan, streams: Streams<'a>, host: &Host, run_id: &str, teardown: Teardown) -> Result<Running<'a>, EngineError> {
     let (stdin, feed) = pipe(Ours::Write)?;
     let (stdout, drained_out) = pipe(Ours::Read)?;
     let (stderr, drained_err) = pipe(Ours::Read)?;
     let name = format!("cofferdam-{run_id}");
     let Plan { blueprint, program, bounds, terms } = plan;
     let make_group = || RunGroup::create(&host.cgroups, &name, &bounds).map_err(unavailable_group);
-    let (sandbox, group) = if host.cgroups.is_cloned_into() {
+    let start_janitor = |sandbox| {
+        Janitor::start(&host.cgroups, &name, sandbox).map_err(EngineError::system("start the process that clears up"))
+    };
+    let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
+        let janitor = start_janitor(None)?;
         let group = make_group()?;
         let into = group.as_ref().and_then(RunGroup::clone_into);
-        (launch::launch(blueprint, into).map_err(unavailable)?, group)
+        (launch::launch(blueprint, into).map_err(unavailable)?, janitor, group)
     } else {
         let sandbox = launch::launch(blueprint, None).map_err(unavailable)?;
-        (sandbox, make_group()?)
+        let janitor = start_janitor(Some(&sandbox))?;
+        (sandbox, janitor, make_group()?)
     };
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
@@ -78,9 +85,11 @@ fn start<'a>(plan: Plan, streams: Streams<'a>, host: &Host, run_id: &str) -> Res
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
         watch: Watch::new(terms.request.limits.clone(), terms.parallelism, sandbox.pid(), growths(&terms.request)),
         cancel: streams.cancel,
+        teardown,
         terms,
         sandbox,
         group,
+        janitor,
     })
 }
 

@@ -11,6 +11,7 @@ use cofferdam_contract::units::Cap;
 use cofferdam_contract::usage::Usage;
 use cofferdam_sys::blueprint::Isolation;
 use cofferdam_sys::cgroup::{Counters, RunGroup};
+use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Sandbox;
 use cofferdam_sys::protocol::{Event, ProcView, Stage, WaitStatus};
 use cofferdam_sys::seccomp::{self, Received};
@@ -29,13 +30,25 @@ pub(crate) struct Running<'a> {
     pub(crate) terms: Terms,
     pub(crate) sandbox: Sandbox,
     pub(crate) group: Option<RunGroup>,
+    pub(crate) janitor: Janitor,
     pub(crate) feed: Feed,
     pub(crate) stdout: Drain,
     pub(crate) stderr: Drain,
     pub(crate) budget: Budget,
     pub(crate) watch: Watch,
+    pub(crate) teardown: Teardown,
     /// Readable when the caller wants the run to end.
     pub(crate) cancel: Option<BorrowedFd<'a>>,
+}
+
+/// How far a run must be gone when its record is returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Teardown {
+    /// Entirely: for a process that lives on.
+    Complete,
+    /// No process, no control group and no file is left; the sandbox's mounts, which nobody can see, go by themselves within a millisecond. For a process
+    /// that ends now.
+    Background,
 }
 
 /// A run that is over: nothing of it is left but this.
@@ -287,14 +300,14 @@ impl Supervisor<'_> {
                 self.disk = self.run.watch.over_disk();
             }
             self.kill();
-            self.begin_removal();
+            self.run.janitor.begin();
             self.run.sandbox.reap()?;
             counters
         } else {
             self.kill();
             self.run.sandbox.reap()?;
             let counters = self.counters();
-            self.begin_removal();
+            self.run.janitor.begin();
             counters
         };
         self.run.feed.close();
@@ -306,8 +319,9 @@ impl Supervisor<'_> {
         let denials = self.denied.iter().map(|(&number, &count)| {
             Denial { kind: DenialKind::Syscall, what: Host::call_name(number), count }
         }).collect();
-        if let Some(group) = self.run.group.take() {
-            group.remove();
+        match self.run.teardown {
+            Teardown::Complete => drop(self.run.janitor),
+            Teardown::Background => self.run.janitor.leave(),
         }
         Ok(Ended {
             terms: self.run.terms,
@@ -319,12 +333,6 @@ impl Supervisor<'_> {
             proc: self.proc,
             upper: self.upper,
         })
-    }
-
-    fn begin_removal(&mut self) {
-        if let Some(group) = &mut self.run.group {
-            group.begin_removal();
-        }
     }
 
     fn counters(&self) -> Counters {

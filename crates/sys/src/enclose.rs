@@ -8,19 +8,18 @@ use rustix::net::RecvFlags;
 
 use crate::blueprint::{Blueprint, Isolation, Privileged};
 use crate::init::Failure;
-use crate::network::{Network, NetworkStack};
 use crate::protocol::{KIND_MAPPED, Stage};
 use crate::steps::{self, Built};
-use crate::{landlock, raw};
+use crate::{landlock, network, raw};
 
 /// Builds everything that programs will be started in. `keep` holds the descriptors that survive, sorted.
 pub(crate) fn build(
     blueprint: &Blueprint,
     control: BorrowedFd<'_>,
     keep: &[i32],
-    stack: &mut NetworkStack,
 ) -> Result<(Built, Option<OwnedFd>), Failure> {
-    let mut network = None;
+    let mut network_work = network::work();
+    let mut network_maker = None;
     reset_signals();
     close_all_but(keep).map_err(|errno| (Stage::Descriptors, errno))?;
     let _ = rustix::process::setsid();
@@ -31,7 +30,8 @@ pub(crate) fn build(
                 .map_err(|errno| (Stage::Identity, errno))?;
         }
         Isolation::Namespaces(identity) => {
-            network = Some(Network::begin(stack)?);
+            let begun = network_work.begin().map_err(|errno| (Stage::NetworkNamespace, errno))?;
+            network_maker = Some(begun);
             await_mapping(control)?;
             if identity.privileged == Privileged::Yes {
                 take_identity(identity.inside_uid, identity.inside_gid)
@@ -47,8 +47,8 @@ pub(crate) fn build(
         Some(rules) => Some(landlock::ruleset(rules).map_err(|errno| (Stage::Landlock, errno))?),
         None => None,
     };
-    if let Some(network) = network {
-        network.enter()?;
+    if let Some(maker) = network_maker {
+        network::enter(maker)?;
     }
     if blueprint.isolation != Isolation::None {
         rustix::process::umask(Mode::from_raw_mode(0o022));

@@ -22,15 +22,14 @@ use crate::protocol::{
     MAX_FDS, Stage,
 };
 use crate::steps::{self, Built};
-use crate::{descendants, enclose, network, raw, signals};
+use crate::{descendants, enclose, raw, signals};
 
 /// A failure inside: where, and what the kernel said.
 pub(crate) type Failure = (Stage, Errno);
 
 /// Becomes the sandbox's init. `keep` holds the descriptors that survive, sorted: the control socket and prepared mounts.
 pub(crate) fn run(blueprint: &Blueprint, control: BorrowedFd<'_>, keep: &[i32]) -> ! {
-    let mut stack = network::stack();
-    let server = enclose::build(blueprint, control, keep, &mut stack).and_then(|(built, ruleset)| {
+    let server = enclose::build(blueprint, control, keep).and_then(|(built, ruleset)| {
         let server = Server::new(blueprint, control, ruleset)
             .map_err(|errno| (Stage::Descriptors, errno))?;
         report_ready(control, &built).map_err(|errno| (Stage::Descriptors, errno))?;

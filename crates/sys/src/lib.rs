@@ -7,6 +7,7 @@
     reason = "this crate is the border: every other crate denies unsafe code"
 )]
 
+mod beside;
 pub mod blueprint;
 pub mod cgroup;
 mod child;
@@ -15,6 +16,7 @@ mod descendants;
 mod enclose;
 pub mod idmap;
 mod init;
+pub mod janitor;
 pub mod landlock;
 pub mod launch;
 mod mount;

@@ -9,6 +9,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, UnmountFlags,
 };
 
+use crate::beside::{Beside, Work};
 use crate::blueprint::{Access, Slot, Step};
 use crate::mount::{self, MountAttr};
 use crate::protocol::ProcView;
@@ -25,12 +26,27 @@ pub(crate) struct Built {
 /// Executes all steps; on failure returns the index of the one that failed.
 pub(crate) fn execute(steps: &[Step], trees: &[OwnedFd]) -> Result<Built, (usize, Errno)> {
     let mut slots: [Option<OwnedFd>; Slot::COUNT] = [const { None }; Slot::COUNT];
+    let mut old_root_work = Work::new(detach_old_root);
+    let mut old_root = Some(&mut old_root_work);
     let mut built = Built {
         dirs: [const { None }; MAX_DIRS],
         proc: ProcView::Absent,
     };
+    let mut detaching = None;
     for (index, step) in steps.iter().enumerate() {
-        execute_one(step, trees, &mut slots, &mut built).map_err(|errno| (index, errno))?;
+        let done = match step {
+            Step::Pivot => match old_root.take() {
+                Some(old_root) => pivot(old_root).map(|begun| detaching = Some((index, begun))),
+                // There is one root to leave.
+                None => Err(Errno::INVAL),
+            },
+            other => execute_one(other, trees, &mut slots, &mut built),
+        };
+        done.map_err(|errno| (index, errno))?;
+    }
+    if let Some((index, detaching)) = detaching {
+        // Nothing is started before the host's tree is gone.
+        detaching.wait().and_then(|detached| detached).map_err(|errno| (index, errno))?;
     }
     Ok(built)
 }
@@ -119,7 +135,8 @@ fn execute_one(
             *free = Some(dir);
             Ok(())
         }
-        Step::Pivot => pivot(),
+        // Started by the caller, who keeps what is under way.
+        Step::Pivot => Err(Errno::INVAL),
         Step::SealRoot => {
             let root =
                 rustix::fs::openat(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
@@ -183,11 +200,17 @@ fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes the current directory, which is a mount, the root, and lets go of the old one: stacked on the same place, it needs no directory of its own.
-fn pivot() -> Result<(), Errno> {
+/// Makes the current directory, which is a mount, the root. The old root lands on top of it and needs no directory of its own; letting go of it waits for
+/// every CPU to pass through the scheduler, so that is done beside the steps that follow. None of them can see it: paths start at the new root.
+fn pivot(old_root: &mut Work<Result<(), Errno>>) -> Result<Beside<'_, Result<(), Errno>>, Errno> {
     rustix::process::pivot_root(c".", c".")?;
-    rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
-    rustix::process::chdir(c"/")
+    let detaching = old_root.begin()?;
+    rustix::process::chdir(c"/")?;
+    Ok(detaching)
+}
+
+fn detach_old_root() -> Result<(), Errno> {
+    rustix::mount::unmount(c".", UnmountFlags::DETACH)
 }
 
 fn put(

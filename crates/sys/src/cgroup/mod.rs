@@ -2,7 +2,6 @@
 
 mod attributes;
 mod find;
-mod janitor;
 mod v1;
 mod v2;
 

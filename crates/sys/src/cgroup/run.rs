@@ -1,13 +1,13 @@
 //! The control group of one run, whichever version holds it: its bounds, its counters, its end.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::find::Hierarchy;
-use super::janitor::Janitor;
 use super::{v1, v2};
+use crate::janitor;
 
 /// What a run may use, as far as a control group can hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,16 +41,13 @@ pub enum CgroupError {
         value: String,
         errno: Errno,
     },
-    #[error("cannot start the process that removes control groups after a crash: {0}")]
-    Janitor(Errno),
 }
 
-/// The control group of one run. Removed by [`RunGroup::remove`], on drop, and if this process is killed, by its janitor.
+/// The control group of one run. Removed on drop, if its [`crate::janitor::Janitor`] has not done so.
 #[derive(Debug)]
 pub struct RunGroup {
+    name: String,
     version: Version,
-    /// Dropped last: the lifeline that the janitor watches.
-    janitor: Option<Janitor>,
 }
 
 #[derive(Debug)]
@@ -71,12 +68,7 @@ impl RunGroup {
             Hierarchy::V2(place) => Version::V2(v2::Group::create(place, name, bounds)?),
             Hierarchy::None { .. } => return Ok(None),
         };
-        let mut group = Self {
-            version,
-            janitor: None,
-        };
-        group.janitor = Some(Janitor::start(group.places(), name).map_err(CgroupError::Janitor)?);
-        Ok(Some(group))
+        Ok(Some(Self { name: name.to_owned(), version }))
     }
 
     /// Version 1: the files through which a process enters the group by writing `0`.
@@ -110,26 +102,7 @@ impl RunGroup {
         }
     }
 
-    /// Lets the removal begin; everything in the group has ended or is about to. The counters can no longer be read.
-    pub fn begin_removal(&mut self) {
-        if let Some(janitor) = &mut self.janitor {
-            janitor.begin();
-        }
-    }
-
-    /// Waits until the group is gone. Everything in it must have ended.
-    pub fn remove(self) {
-        drop(self);
-    }
-
-    /// When there is no janitor to do it.
-    fn remove_ourselves(&self) {
-        match &self.version {
-            Version::V1(group) => group.remove(),
-            Version::V2(group) => group.remove(),
-        }
-    }
-
+    /// The directories that hold a group of this name.
     fn places(&self) -> Vec<&OwnedFd> {
         match &self.version {
             Version::V1(group) => group.parents(),
@@ -140,9 +113,8 @@ impl RunGroup {
 
 impl Drop for RunGroup {
     fn drop(&mut self) {
-        match self.janitor.take() {
-            Some(janitor) => janitor.finish(),
-            None => self.remove_ourselves(),
+        for place in self.places() {
+            janitor::remove_patiently(place.as_fd(), &self.name);
         }
     }
 }

@@ -176,7 +176,7 @@ impl Group {
     /// Busy only for the moment in which the last process is still on its way out.
     pub(super) fn remove(&self) {
         for member in &self.members {
-            super::janitor::remove_patiently(member.parent.as_fd(), &self.name);
+            crate::janitor::remove_patiently(member.parent.as_fd(), &self.name);
         }
     }
 }

@@ -111,6 +111,6 @@ impl Group {
     }
 
     pub(super) fn remove(&self) {
-        super::janitor::remove_patiently(self.parent.as_fd(), &self.name);
+        crate::janitor::remove_patiently(self.parent.as_fd(), &self.name);
     }
 }

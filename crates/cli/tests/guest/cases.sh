@@ -1,0 +1,206 @@
+# Runs in the guest, as its process 1: one case after the other, each told on the second serial line as guest.rs reads it. Judges nothing itself.
+export PATH=/usr/bin HOME=/
+/usr/bin/busybox --install -s /usr/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t tmpfs -o mode=1777 tmp /tmp
+stty -F /dev/ttyS1 raw -echo
+exec 3>/dev/ttyS1
+for module in /modules/*.ko; do insmod "$module"; done
+ip link set lo up
+groups=/sys/fs/cgroup
+
+# Everything of ours that is still there: groups, and processes other than this one.
+left() {
+    find $groups -type d -name 'cofferdam-*'
+    for stat in /proc/[0-9]*/stat; do
+        read -r pid comm rest <"$stat" || continue
+        case $comm in "(cofferdam"* | "(actor"*) echo "$pid $comm" ;; esac
+    done 2>/dev/null
+}
+
+tell() { # NAME RC: what /tmp/out and /tmp/err hold
+    {
+        echo "case $1"
+        sed 's/^/out /' /tmp/out
+        sed 's/^/err /' /tmp/err
+        left | sed 's/^/left /'
+        echo "rc $2"
+    } >&3
+}
+
+try() { # NAME CMD...
+    name=$1
+    shift
+    "$@" >/tmp/out 2>/tmp/err </dev/null
+    tell "$name" $?
+}
+
+# Ends the calling shell: use it in a subshell or in the background.
+enter() { # GROUP CMD...
+    echo 0 >"$1/cgroup.procs"
+    shift
+    exec "$@"
+}
+
+try_in() { # NAME GROUP CMD...
+    name=$1
+    shift
+    (enter "$@") >/tmp/out 2>/tmp/err </dev/null
+    tell "$name" $?
+}
+
+await() { # CONDITION...: for ten seconds at most
+    turns=0
+    until "$@"; do
+        turns=$((turns + 1))
+        [ $turns -lt 500 ] || return 1
+        usleep 20000
+    done
+}
+runs_a_sleeper() { cat $1/cofferdam-*/cgroup.procs 2>/dev/null | while read -r pid; do cat "/proc/$pid/comm"; done 2>/dev/null | grep -q sleep; }
+nothing_left() { [ -z "$(left)" ]; }
+
+kill_supervisor() { # NAME PARENT CMD...: the whole command line, killed once its program runs in a group in PARENT
+    name=$1 parent=$2
+    shift 2
+    "$@" >/tmp/out 2>/tmp/err </dev/null &
+    supervisor=$!
+    await runs_a_sleeper "$parent" && echo "it ran" >>/tmp/out
+    kill -9 $supervisor
+    wait $supervisor 2>/dev/null
+    rc=$?
+    await nothing_left
+    tell "$name" $rc
+}
+
+run="cofferdam run --json"
+user="actor as 1000"
+
+try facts uname -r
+
+# Root in the root group, as in a minimal container host.
+try plain $run --cpus 2 -- sh -c 'echo hello; id -u; cat /proc/self/cgroup'
+try memory_hog $run --memory 32m -- actor memory 128
+try memory_hog_in_child $run --memory 32m -- actor memory-in-child 128
+try memory_in_scratch_files $run --memory 32m -- dd if=/dev/zero of=/tmp/file bs=1M count=96
+try memory_enough $run --memory 64m -- actor memory 24
+try fork_bomb $run --pids 16 -- actor bomb
+try forks_enough $run --pids 16 -- actor forks 12
+try forks_to_the_limit $run --pids 16 -- actor forks 15
+try cpu_burners $run --cpu-time 500ms --timeout 60s -- actor burn 3 0
+try cpu_enough $run --cpu-time 20s -- actor burn 2 200
+try cpu_quota $run --cpus 0.5 -- actor burn 1 500
+try wall_time $run --timeout 500ms -- sleep 1000
+try output_flood $run --output-limit 64k -- yes
+try disk_flood $run --disk 2m --memory 256m -- dd if=/dev/zero of=/tmp/file bs=64k count=512
+try host_backend $run --backend host --pids 8 --memory 32m -- actor detach
+try host_backend_memory $run --backend host --memory 32m -- actor memory 128
+try host_backend_bomb $run --backend host --pids 16 --timeout 60s -- actor bomb
+kill_supervisor killed_supervisor $groups cofferdam run -- sleep 1000
+
+# Root in a service, beside which the slice hands out controllers.
+mkdir -p $groups/system.slice/test.service
+echo '+cpu +memory +pids' >$groups/system.slice/cgroup.subtree_control
+service=$groups/system.slice/test.service
+try_in service_plain $service $run --cpus 1 -- true
+try_in service_memory_hog $service $run --memory 32m -- actor memory 128
+kill_supervisor service_killed_supervisor $groups/system.slice enter $service cofferdam run -- sleep 1000
+
+# An ordinary user in a scope of the user's own manager: what systemd makes of `systemd-run --user --scope`.
+delegate() { # CONTROLLERS: prints the slice of a user manager that may use them
+    manager=$groups/user.slice/user-1000.slice/user@1000.service
+    mkdir -p $manager/$2/run.scope
+    for dir in $groups/user.slice $groups/user.slice/user-1000.slice; do echo '+cpu +memory +pids' >$dir/cgroup.subtree_control; done
+    for dir in $manager $manager/$2; do echo "$1" >$dir/cgroup.subtree_control; done
+    for dir in $manager $manager/$2 $manager/$2/run.scope; do
+        chown 1000:1000 $dir $dir/cgroup.procs $dir/cgroup.threads $dir/cgroup.subtree_control
+    done
+    echo $manager/$2
+}
+slice=$(delegate '+cpu +memory +pids' app.slice)
+scope=$slice/run.scope
+try_in delegated_plain $scope $user $run --cpus 1 -- sh -c 'id -u; cat /proc/self/cgroup'
+try_in delegated_memory_hog $scope $user $run --memory 32m -- actor memory 128
+try_in delegated_fork_bomb $scope $user $run --pids 16 -- actor bomb
+try_in delegated_cpu_burners $scope $user $run --cpu-time 500ms --timeout 60s -- actor burn 3 0
+try_in delegated_cpu_quota $scope $user $run --cpus 0.5 -- actor burn 1 500
+try_in delegated_host_backend $scope $user $run --backend host --pids 8 -- actor detach
+kill_supervisor delegated_killed_supervisor $slice enter $scope $user cofferdam run -- sleep 1000
+
+# The same from a systemd that delegates memory and pids only, as before version 252.
+echo '-cpu' >$slice/cgroup.subtree_control
+echo '-cpu' >$slice/../cgroup.subtree_control
+chown 0:0 $slice/cgroup.subtree_control
+try_in delegated_without_cpu $scope $user $run --memory 32m -- actor memory 128
+try_in delegated_without_cpu_whole $scope $user $run --cpus 1 -- nproc
+try_in delegated_without_cpu_fraction $scope $user $run --cpus 0.5 -- true
+
+# An ordinary user in a login session: no group is the user's own.
+session=$groups/user.slice/user-1000.slice/session-1.scope
+mkdir $session
+try_in session_plain $session $user $run --cpus 1 -- id -u
+try_in session_memory_hog $session $user $run --memory 32m -- actor memory 256
+try_in session_forks $session $user $run --pids 16 -- actor forks 32
+try_in session_fork_bomb $session $user $run --pids 16 --timeout 1s -- actor bomb
+try_in session_cpu_burners $session $user $run --cpu-time 500ms --timeout 60s -- actor burn 3 0
+try_in session_host_backend $session $user $run --backend host --waive processes -- actor detach
+
+# Workspaces: on a disk, whose owners this kernel can map, and on tmpfs, whose owners it cannot.
+truncate -s 64m /tmp/image
+mke2fs /tmp/image >/dev/null
+mkdir /disk
+mount -t ext4 -o loop /tmp/image /disk
+workspace() { # DIR OWNER
+    mkdir -p "$1/gone/deep" "$1/kept"
+    echo old | tee "$1/file" "$1/gone/deep/file" "$1/kept/file" >/dev/null
+    chown -R "$2:$2" "$1"
+}
+change='echo new >file && mkdir made && echo x >made/file && rm -r gone && id -u && ls'
+replace='rm -r gone && mkdir gone && echo new >gone/file && ls -A gone'
+look() { (cd "$1" && find . -type f -exec sh -c 'echo "$1 $(stat -c %u "$1") $(cat "$1")"' - {} \; | sort); }
+for owner in 0 1000; do
+    for disk in /disk /tmp; do
+        dir=$disk/ws-$owner
+        at=root_on_${disk#/}_of_$owner
+        workspace $dir $owner
+        try ${at}_ro $run --workspace $dir -- sh -c 'cat kept/file; echo new >file'
+        try ${at}_cow $run --workspace $dir:cow -- sh -c "$change"
+        try ${at}_cow_replace $run --workspace $dir:cow -- sh -c "$replace"
+        try ${at}_cow_look look $dir
+        try ${at}_rw $run --workspace $dir:rw -- sh -c "$change"
+        try ${at}_rw_look look $dir
+    done
+done
+for disk in /disk /tmp; do
+    dir=$disk/ws-user
+    at=user_on_${disk#/}
+    workspace $dir 1000
+    try ${at}_ro $user $run --workspace $dir -- sh -c 'cat kept/file; echo new >file'
+    try ${at}_cow $user $run --workspace $dir:cow -- sh -c "$change"
+    try ${at}_cow_replace $user $run --workspace $dir:cow -- sh -c "$replace"
+    try ${at}_cow_look look $dir
+    try ${at}_rw $user $run --workspace $dir:rw -- sh -c "$change"
+    try ${at}_rw_look look $dir
+done
+
+# What else an older kernel might do differently.
+try inside $run -- sh -c 'ls /proc | grep -c "^[0-9]"; ip -o link; mount | wc -l; cat /proc/1/comm'
+try denied_call $run -- unshare -U true
+mkdir -p /rootdir/usr/bin
+cp /usr/bin/busybox /rootdir/usr/bin/
+ln -s usr/bin /rootdir/bin
+try given_root $run --root /rootdir -- busybox ls /
+mkdir -p /disk/rootdir/usr/bin
+cp /usr/bin/busybox /disk/rootdir/usr/bin/
+ln -s usr/bin /disk/rootdir/bin
+try given_root_on_disk $run --root /disk/rootdir -- busybox ls /
+try given_root_as_user $user $run --root /rootdir -- busybox ls /
+try stdin sh -c "echo text | $run -- cat"
+try doctor cofferdam doctor --json
+try mounts_left sh -c 'grep -v -e " /proc " -e " /sys" -e " /dev" /proc/mounts | wc -l'
+
+echo "done" >&3
+sync
+poweroff -f

@@ -1,0 +1,13 @@
+//! What this host can enforce, found by really trying, and the command that would change what it cannot. Nothing is left behind.
+
+mod examine;
+mod facts;
+mod inside;
+mod layers;
+mod limits;
+mod reasons;
+mod report;
+mod trial;
+
+pub use examine::examine;
+pub use report::{About, Exactness, Finding, LimitFinding, Mark, Report};

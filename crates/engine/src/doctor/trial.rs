@@ -1,0 +1,110 @@
+//! One small run through the whole pipeline, with a shell script for a program. The real path, so that what holds here holds for everybody.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::ending::{Ending, SetupFailureKind};
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::units::Cap;
+
+use crate::error::EngineError;
+use crate::host::Host;
+use crate::pipeline::{self, Input, OnLimit, Sink, Streams, Teardown};
+
+/// Where trials are made, and how the caller can end them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bench<'a> {
+    pub(super) host: &'a Host,
+    pub(super) cancel: Option<BorrowedFd<'a>>,
+}
+
+/// What a trial came to.
+#[derive(Debug)]
+pub(super) struct Tried {
+    pub(super) record: RunRecord,
+    pub(super) took: Duration,
+}
+
+/// A limit that does not hold is given up on after this.
+const PATIENCE: Duration = Duration::from_millis(250);
+const KEEP: usize = 64 * 1024;
+
+impl Bench<'_> {
+    /// Runs the script as `cofferdam run` would with its defaults.
+    pub(super) fn with_defaults(&self, script: &str) -> Result<Tried, EngineError> {
+        self.run(request(script, Limits::STREAMING))
+    }
+
+    /// Runs the script with limits that `tune` sets.
+    pub(super) fn with_limits(
+        &self,
+        script: &str,
+        tune: impl FnOnce(&mut Limits),
+    ) -> Result<Tried, EngineError> {
+        let mut limits = Limits {
+            wall_time: Cap::AtMost(PATIENCE),
+            ..Limits::STREAMING
+        };
+        tune(&mut limits);
+        self.run(request(script, limits))
+    }
+
+    pub(super) fn run(&self, request: Request) -> Result<Tried, EngineError> {
+        let begun = Instant::now();
+        let streams = Streams {
+            stdin: Input::Empty,
+            stdout: Sink::Keep { at_most: KEEP },
+            stderr: Sink::Keep { at_most: KEEP },
+            on_output_limit: OnLimit::Stop,
+            cancel: self.cancel,
+        };
+        let record = pipeline::run(Grant::new(request)?, streams, self.host, Teardown::Complete)?;
+        Ok(Tried {
+            record,
+            took: begun.elapsed(),
+        })
+    }
+}
+
+impl Tried {
+    /// Whether the sandbox was built. It was, too, when there is no shell on this host to run in it. No script here ends by a signal, so one that
+    /// did was ended together with its sandbox.
+    pub(super) fn was_built(&self) -> bool {
+        match &self.record.ending {
+            Ending::NeverStarted(failure) => failure.kind != SetupFailureKind::Sandbox,
+            Ending::Exited { .. } | Ending::Stopped(_) => true,
+            Ending::Signaled { .. } => false,
+        }
+    }
+
+    /// Whether the script itself ran, so that its output says something.
+    pub(super) fn has_run(&self) -> bool {
+        self.was_built() && !matches!(self.record.ending, Ending::NeverStarted(_))
+    }
+
+    pub(super) fn ending_in_words(&self) -> String {
+        match &self.record.ending {
+            Ending::Exited { code } => format!("the script returned {code}"),
+            Ending::Signaled { signal } => format!("signal {signal} ended the script"),
+            Ending::Stopped(cause) => cause.reason(),
+            Ending::NeverStarted(failure) => failure.message.clone(),
+        }
+    }
+}
+
+pub(super) fn request(script: &str, limits: Limits) -> Request {
+    Request {
+        argv: ["/bin/sh", "-c", script].map(Into::into).to_vec(),
+        env: Vec::new(),
+        cwd: None,
+        limits,
+        waived: Vec::new(),
+        network: Network::Denied,
+        root: Root::HostUsr,
+        workspace: None,
+        mounts: Vec::new(),
+        backend: BackendName::Native,
+    }
+}

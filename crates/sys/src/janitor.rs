@@ -1,0 +1,229 @@
+//! The process that clears up after a run: it removes the run's control groups and lets its mount namespace go. The same one does it whether the run ends well
+//! or the supervisor is killed. It borrows the supervisor's memory, so it costs no copy of it, sleeps on a pipe that closes when the supervisor says so or
+//! ends, however that happens, and sweeps what an even worse crash left before.
+
+use std::ffi::{CStr, CString};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::process::{WaitId, WaitIdOptions};
+use rustix::thread::Timespec;
+
+use crate::cgroup::Hierarchy;
+use crate::clone::{self, Stack};
+use crate::launch::Sandbox;
+use crate::raw;
+
+/// Every group of ours has this prefix; a sweep touches no other.
+const PREFIX: &[u8] = b"cofferdam-";
+const MAX_PLACES: usize = 4;
+/// What the janitor keeps open: the places, the mount namespace, and its ends of the two pipes.
+const MAX_KEPT: usize = MAX_PLACES + 3;
+/// How often a group is tried that still holds a process: for about ten seconds, since naps grow.
+const TRIES: u32 = 500;
+const FIRST_NAP_NANOS: i64 = 50_000;
+const LONGEST_NAP_NANOS: i64 = 20_000_000;
+
+/// The supervisor's hold on its janitor. Dropping it waits until everything is gone.
+#[derive(Debug)]
+pub struct Janitor {
+    pidfd: OwnedFd,
+    lifeline: Option<OwnedFd>,
+    groups_gone: OwnedFd,
+    /// Borrowed by the janitor until it has ended.
+    work: ManuallyDrop<Box<Work>>,
+}
+
+struct Work {
+    places: [i32; MAX_PLACES],
+    count: usize,
+    name: CString,
+    /// Held so that the namespace's mounts are not torn down by the sandbox's init, for whose end the supervisor waits.
+    mount_namespace: i32,
+    wake: i32,
+    groups_gone: i32,
+    stack: Stack,
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Janitor {
+    /// Starts a janitor for the group `name`, before that is made: from its first moment on there is somebody to remove it.
+    pub fn start(hierarchy: &Hierarchy, name: &str, sandbox: Option<&Sandbox>) -> Result<Self, Errno> {
+        let (wake, lifeline) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (groups_gone, tell) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        // A sandbox that has already failed has none; the host backend's is our own, and never torn down.
+        let mount_namespace = sandbox.and_then(|sandbox| {
+            let path = format!("/proc/{}/ns/mnt", sandbox.pid());
+            rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+        });
+        let places = hierarchy.places();
+        let mut work = Box::new(Work {
+            places: [-1; MAX_PLACES],
+            count: places.len().min(MAX_PLACES),
+            name: CString::new(name).map_err(|_| Errno::INVAL)?,
+            mount_namespace: mount_namespace.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            wake: wake.as_raw_fd(),
+            groups_gone: tell.as_raw_fd(),
+            stack: clone::stack(32 * 1024),
+        });
+        for (slot, place) in work.places.iter_mut().zip(places) {
+            *slot = place.as_raw_fd();
+        }
+        let mut stack = std::mem::take(&mut work.stack);
+        let argument = (&raw const *work).cast_mut().cast();
+        // SAFETY: `watch` makes raw system calls only. `work` and `stack` are heap memory that is freed only after the process has been reaped, or that
+        // lives on in the shared memory when this process ends first.
+        let started = unsafe { clone::spawn_sharing_memory(&mut stack, 0, watch, argument) };
+        work.stack = stack;
+        let (_, pidfd) = started?;
+        Ok(Self { pidfd, lifeline: Some(lifeline), groups_gone, work: ManuallyDrop::new(work) })
+    }
+
+    /// Tells the janitor to begin: everything in the group has ended or is about to. The group's counters can no longer be read.
+    pub fn begin(&mut self) {
+        self.lifeline = None;
+    }
+
+    /// Waits until the groups are gone, and leaves the rest to the janitor: the sandbox's mounts, which nobody can see any more, go within a millisecond, and
+    /// the janitor with them. For a process that is about to end: what the janitor uses is never freed.
+    pub fn leave(mut self) {
+        self.begin();
+        while let Err(Errno::INTR) = rustix::io::read(&self.groups_gone, &mut [0u8; 1]) {}
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Janitor {
+    fn drop(&mut self) {
+        self.begin();
+        while let Err(Errno::INTR) = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {}
+        // SAFETY: the janitor has ended, and this is the only place that drops it.
+        unsafe { ManuallyDrop::drop(&mut self.work) };
+    }
+}
+
+/// Removes the group as soon as its last process is gone.
+pub(crate) fn remove_patiently(parent: BorrowedFd<'_>, name: &str) {
+    if let Ok(name) = CString::new(name) {
+        remove(parent, &name);
+    }
+}
+
+fn remove(place: BorrowedFd<'_>, name: &CStr) {
+    let mut nap = FIRST_NAP_NANOS;
+    for _ in 0..TRIES {
+        match rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR) {
+            Err(Errno::BUSY) => {
+                let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: nap });
+                nap = (nap * 2).min(LONGEST_NAP_NANOS);
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Where the janitor's process begins.
+extern "C" fn watch(argument: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `Janitor::start` handed us a live `Work`, which outlives this process.
+    let work = unsafe { &*argument.cast::<Work>() };
+    let _ = rustix::thread::set_name(c"cofferdam-sweep");
+    shield();
+    keep_only(work);
+    let places = work.places.get(..work.count).unwrap_or_default();
+    for &place in places {
+        // SAFETY: open in this process for its whole life: `keep_only` spared it.
+        sweep(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
+    }
+    // SAFETY: as above. Readable only as end of file: nobody ever writes.
+    while let Err(Errno::INTR) = rustix::io::read(unsafe { BorrowedFd::borrow_raw(work.wake) }, &mut [0u8; 1]) {}
+    for &place in places {
+        // SAFETY: as above.
+        remove(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
+    }
+    // SAFETY: this process's own copy, which nothing uses again. Closing it is the message.
+    let _ = unsafe { raw::syscall(libc::SYS_close, [work.groups_gone.cast_unsigned() as usize, 0, 0, 0, 0, 0]) };
+    raw::exit(0)
+}
+
+/// A process of its own session, deaf to the terminal's signals: Ctrl-C is for the supervisor.
+fn shield() {
+    let _ = rustix::process::setsid();
+    let everything = u64::MAX;
+    let how = libc::SIG_SETMASK.cast_unsigned() as usize;
+    // SAFETY: the kernel reads 8 bytes of mask.
+    let _ = unsafe {
+        raw::syscall(
+            libc::SYS_rt_sigprocmask,
+            [how, (&raw const everything).addr(), 0, 8, 0, 0],
+        )
+    };
+}
+
+/// Closes every descriptor but those that are used: above all our copy of the lifeline's writing end, or we would wait for ourselves.
+fn keep_only(work: &Work) {
+    let mut keep = [-1; MAX_KEPT];
+    let used = work.places.iter().chain([&work.mount_namespace, &work.wake, &work.groups_gone]);
+    for (slot, fd) in keep.iter_mut().zip(used) {
+        *slot = *fd;
+    }
+    keep.sort_unstable();
+    let mut from = 0;
+    for fd in keep.into_iter().filter_map(|fd| usize::try_from(fd).ok()) {
+        if fd > from {
+            // SAFETY: this descriptor table is a copy that only this process uses; nothing in it is used but `keep`.
+            let _ = unsafe { raw::syscall(libc::SYS_close_range, [from, fd - 1, 0, 0, 0, 0]) };
+        }
+        from = fd + 1;
+    }
+    // SAFETY: as above.
+    let _ = unsafe { raw::syscall(libc::SYS_close_range, [from, u32::MAX as usize, 0, 0, 0, 0]) };
+}
+
+/// Removes groups of ours that nobody holds a lock on any more: a crash that took the janitor too left them.
+fn sweep(place: BorrowedFd<'_>, own: &CStr) {
+    let Ok(listing) = rustix::fs::openat(
+        place,
+        c".",
+        OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
+        return;
+    };
+    let mut buffer = [std::mem::MaybeUninit::<u8>::uninit(); 4096];
+    let mut entries = RawDir::new(listing.as_fd(), &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        let name = entry.file_name();
+        if !name.to_bytes().starts_with(PREFIX) || name == own {
+            continue;
+        }
+        let Ok(dir) = rustix::fs::openat(
+            place,
+            name,
+            OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        ) else {
+            continue;
+        };
+        // One that is being made has no lock yet for a moment.
+        if is_young(&dir) {
+            continue;
+        }
+        if rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+fn is_young(dir: &OwnedFd) -> bool {
+    const GRACE_SECONDS: i64 = 2;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    rustix::fs::fstat(dir).is_ok_and(|stat| now.saturating_sub(stat.st_mtime) < GRACE_SECONDS)
+}

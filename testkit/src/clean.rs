@@ -1,0 +1,140 @@
+//! Finds what a test's runs have left behind. Other tests run at the same time, so everything found is attributed before it counts.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, WaitOptions};
+
+use crate::host::{Host, Seen};
+use crate::process::{self, Process};
+
+/// The testkit's own directories.
+pub(crate) const OWN_PREFIX: &str = "cdtest-";
+/// The kernel takes namespaces and empty groups apart in its own time.
+const PATIENCE: Duration = Duration::from_secs(2);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+/// Outside ids of sandboxes that root starts.
+const SANDBOX_UIDS: std::ops::Range<u32> = 0x7000_0000..0x7040_0000;
+
+/// The host before the test.
+#[derive(Debug)]
+pub(crate) struct Before {
+    mounts: BTreeSet<String>,
+    temporary: BTreeSet<PathBuf>,
+    cgroups: BTreeSet<PathBuf>,
+    pub(crate) namespaces: BTreeSet<String>,
+}
+
+impl Before {
+    pub(crate) fn look() -> Self {
+        Self {
+            mounts: mounts(),
+            temporary: temporary(),
+            cgroups: cgroups().into_iter().collect(),
+            namespaces: process::links("/proc/self/ns").into_iter().map(|link| link.display().to_string()).collect(),
+        }
+    }
+}
+
+/// Looks until nothing is left or patience is.
+pub(crate) fn left_behind(before: &Before, mark: &str, seen: &Seen) -> Vec<String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let found = look(before, mark, seen);
+        if found.is_empty() || Instant::now() >= until {
+            return found;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+fn look(before: &Before, mark: &str, seen: &Seen) -> Vec<String> {
+    let all = process::all();
+    let mut found: Vec<String> = processes(&all, mark, seen).iter().map(|process| format!("process {process:?}")).collect();
+    found.extend(groups(before, seen).iter().map(|path| format!("cgroup {}", path.display())));
+    found.extend(mounts().difference(&before.mounts).map(|line| format!("mount {line}")));
+    found.extend(temporary().difference(&before.temporary).filter(|path| is_ours(path)).map(|path| format!("file {}", path.display())));
+    found.extend(namespaces(&all, seen).into_iter().map(|name| format!("namespace {name}")));
+    found
+}
+
+/// Descendants of this process, or carriers of the mark. Orphans that have ended are reaped: they are dead.
+fn processes(all: &[Process], mark: &str, seen: &Seen) -> Vec<Process> {
+    let own = std::process::id();
+    let below = process::descendants(own, all);
+    let line = format!("{}={mark}", Host::MARK);
+    let is_ours = |process: &&Process| {
+        let of_another = process.environment.contains(Host::MARK) && !process.environment.contains(&line);
+        !of_another && (below.contains(&process.pid) || process.environment.contains(&line) || process.command.contains(&line))
+    };
+    for orphan in all.iter().filter(|process| process.is_zombie && process.parent == own && !seen.children.contains(&process.pid)) {
+        let pid = Pid::from_raw(orphan.pid.cast_signed());
+        let _ = rustix::process::waitpid(pid, WaitOptions::NOHANG);
+    }
+    all.iter().filter(|process| !process.is_zombie && process.pid != own).filter(is_ours).cloned().collect()
+}
+
+/// Groups of runs that this test knows, and new groups that nobody holds any more: a living supervisor locks its own.
+fn groups(before: &Before, seen: &Seen) -> Vec<PathBuf> {
+    let locked = locked_inodes();
+    let is_left = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let known = seen.run_ids.iter().any(|id| name.ends_with(id.as_str()));
+        let abandoned = || std::fs::metadata(path).is_ok_and(|found| !locked.contains(&found.ino()));
+        known || !before.cgroups.contains(path) && abandoned()
+    };
+    cgroups().into_iter().filter(is_left).collect()
+}
+
+fn cgroups() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(dir) = open.pop() {
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        // Never through links: `cpu,cpuacct` has two of them.
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            if entry.file_name().to_string_lossy().starts_with("cofferdam-") {
+                found.push(entry.path());
+            } else {
+                open.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+/// Inodes of everything that somebody holds an flock on.
+fn locked_inodes() -> BTreeSet<u64> {
+    let text = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    text.lines().filter(|line| line.contains("FLOCK")).filter_map(|line| line.split_whitespace().find_map(|word| word.splitn(3, ':').nth(2)?.parse().ok())).collect()
+}
+
+fn mounts() -> BTreeSet<String> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    text.lines().map(str::to_owned).collect()
+}
+
+fn temporary() -> BTreeSet<PathBuf> {
+    let entries = TEMPORARY.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn is_ours(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let owner = std::fs::symlink_metadata(path).map(|found| found.uid()).unwrap_or_default();
+    !name.starts_with(OWN_PREFIX) && (name.contains("cofferdam") || SANDBOX_UIDS.contains(&owner))
+}
+
+/// Namespaces that were seen while a run lived, and that a process still is in or holds open.
+fn namespaces(all: &[Process], seen: &Seen) -> BTreeSet<String> {
+    if seen.namespaces.is_empty() {
+        return BTreeSet::new();
+    }
+    let held = all.iter().flat_map(|process| process::links(&format!("/proc/{}/fd", process.pid)));
+    let held = held.map(|link| link.display().to_string());
+    let lived_in = all.iter().flat_map(Process::namespaces);
+    held.chain(lived_in).filter(|name| seen.namespaces.contains(name)).collect()
+}
