@@ -5,17 +5,16 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 
-#[allow(dead_code, reason = "only a part of the configuration is reached from here")]
+#[allow(
+    dead_code,
+    reason = "only a part of the configuration is reached from here"
+)]
+#[path = "../../crates/cli/src/config"]
 mod config {
-    #[path = "../../crates/cli/src/config/setting.rs"]
     pub(crate) mod setting;
-    #[path = "../../crates/cli/src/config/shape.rs"]
     pub(crate) mod shape;
-    #[path = "../../crates/cli/src/config/spelling.rs"]
     pub(crate) mod spelling;
-    #[path = "../../crates/cli/src/config/suggest.rs"]
     pub(crate) mod suggest;
-    #[path = "../../crates/cli/src/config/yaml.rs"]
     pub(crate) mod yaml;
 }
 

@@ -1,5 +1,6 @@
 //! A run that is over, as its caller saw it.
 
+use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -7,7 +8,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// What `cofferdam` returned and printed.
-#[derive(Debug)]
 pub struct Finished {
     pub status: ExitStatus,
     pub stdout: Vec<u8>,
@@ -112,5 +112,33 @@ impl Finished {
         assert!(!text.contains("panicked"), "{self:#?}");
         assert_eq!(String::from_utf8_lossy(&self.stdout), "", "{self:#?}");
         self
+    }
+}
+
+/// For the message of a test that failed: everything, but no flood.
+impl fmt::Debug for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} after {:?}", self.status, self.wall)?;
+        match &self.record {
+            None => writeln!(f, "stdout: {}", shorten(&String::from_utf8_lossy(&self.stdout)))?,
+            Some(record) => {
+                let mut record = record.clone();
+                for stream in ["stdout", "stderr"] {
+                    if let Some(Value::String(data)) = record[stream].get_mut("data") {
+                        *data = shorten(data);
+                    }
+                }
+                writeln!(f, "{record}")?;
+            }
+        }
+        write!(f, "stderr: {}", shorten(&String::from_utf8_lossy(&self.stderr)))
+    }
+}
+
+fn shorten(text: &str) -> String {
+    const KEEP: usize = 1500;
+    match text.char_indices().nth(KEEP) {
+        Some((cut, _)) => format!("{}… ({} bytes)", &text[..cut], text.len()),
+        None => text.to_owned(),
     }
 }

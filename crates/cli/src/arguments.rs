@@ -12,7 +12,14 @@ use crate::config::spelling;
 
 /// Runs untrusted work inside hard limits and returns a result that can be trusted.
 #[derive(Debug, Parser)]
-#[command(name = "cofferdam", version, about, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    name = "cofferdam",
+    version,
+    about,
+    max_term_width = 110,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
 pub(crate) struct Cli {
     /// Read this configuration file too; it wins over the system's and the user's.
     #[arg(long, global = true, value_name = "FILE")]
@@ -58,7 +65,12 @@ pub(crate) struct RunArgs {
     pub(crate) cwd: Option<PathBuf>,
 
     /// Set a variable; `KEY` alone passes on your own value. Nothing else of your environment is seen inside.
-    #[arg(long, short, value_name = "KEY[=VALUE]", help_heading = "Input and output")]
+    #[arg(
+        long,
+        short,
+        value_name = "KEY[=VALUE]",
+        help_heading = "Input and output"
+    )]
     pub(crate) env: Vec<OsString>,
     /// What the command reads: a file, `-` for your own standard input (default), or `none`.
     #[arg(long, value_name = "FILE", help_heading = "Input and output")]
@@ -67,10 +79,20 @@ pub(crate) struct RunArgs {
     #[arg(long, help_heading = "Input and output")]
     pub(crate) json: bool,
     /// With --json: how much of each stream the record keeps.
-    #[arg(long, value_name = "SIZE", default_value = "1m", help_heading = "Input and output")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1m",
+        help_heading = "Input and output"
+    )]
     pub(crate) capture: Bytes,
     /// What to do at the output limit.
-    #[arg(long, value_enum, default_value = "stop", help_heading = "Input and output")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "stop",
+        help_heading = "Input and output"
+    )]
     pub(crate) on_output_limit: OnOutputLimit,
 
     /// How to isolate: `native`, or `host` for limits without any isolation.
@@ -128,7 +150,9 @@ pub(crate) struct SealArgs {
 
 /// Run a sealed payload and print its result envelope.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Example:\n  cofferdam execute payload.json > envelope.json\n\nExit code: 0 for SUCCESS, 1 for ERROR, 125 when nothing could be run.")]
+#[command(
+    after_long_help = "Example:\n  cofferdam execute payload.json > envelope.json\n\nExit code: 0 for SUCCESS, 1 for ERROR, 125 when nothing could be run."
+)]
 pub(crate) struct ExecuteArgs {
     /// The sealed payload, or `-` for standard input.
     pub(crate) payload: PathBuf,
@@ -145,7 +169,9 @@ pub(crate) struct ExecuteArgs {
 
 /// Check an envelope against its payload: digest, proof, schema and every limit; with --rerun, run it again and compare.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Example:\n  cofferdam verify payload.json envelope.json\n\nExit code: 0 when it holds, 1 when it does not, 125 when it could not be checked.")]
+#[command(
+    after_long_help = "Example:\n  cofferdam verify payload.json envelope.json\n\nExit code: 0 when it holds, 1 when it does not, 125 when it could not be checked."
+)]
 pub(crate) struct VerifyArgs {
     /// The sealed payload, or `-` for standard input.
     pub(crate) payload: PathBuf,
@@ -194,14 +220,18 @@ pub(crate) enum ConfigVerb {
 
 /// Print a completion script for a shell.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Example:\n  cofferdam completions bash > ~/.local/share/bash-completion/completions/cofferdam")]
+#[command(
+    after_long_help = "Example:\n  cofferdam completions bash > ~/.local/share/bash-completion/completions/cofferdam"
+)]
 pub(crate) struct CompletionsArgs {
     pub(crate) shell: clap_complete::Shell,
 }
 
 /// Print the manual page.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Examples:\n  cofferdam man | man -l -\n  cofferdam man run | man -l -")]
+#[command(
+    after_long_help = "Examples:\n  cofferdam man | man -l -\n  cofferdam man run | man -l -"
+)]
 pub(crate) struct ManArgs {
     /// The page of one command.
     pub(crate) command: Option<String>,

@@ -16,7 +16,11 @@ pub(crate) fn show(args: ConfigArgs, config: Option<PathBuf>) -> Result<ExitCode
     let flags = run::flags(&limits, None);
     let merged = config::load(Sources::of_process(config, flags, Limits::STREAMING))
         .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
-    let text = if json { format!("{:#}\n", config::json(&merged)) } else { config::table(&merged) };
+    let text = if json {
+        format!("{:#}\n", config::json(&merged))
+    } else {
+        config::table(&merged)
+    };
     failure::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -15,7 +15,7 @@ use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Input, OnLimit, Sink, Streams, Teardown};
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams, Teardown};
 use jiff::Timestamp;
 
 use crate::arguments::ExecuteArgs;
@@ -50,9 +50,8 @@ pub(crate) fn backend(choice: Option<Choice>) -> Result<BackendName, Failure> {
         None => Ok(BackendName::Native),
         Some(Choice::Here(backend)) => Ok(backend),
         Some(Choice::Later(name)) => {
-            let message = format!(
-                "--backend: the {name} backend is not in this version; use native or host"
-            );
+            let message =
+                format!("--backend: the {name} backend is not in this version; use native or host");
             Err(Failure::new(ErrorCode::BackendUnavailable, message))
         }
     }
@@ -77,8 +76,7 @@ pub(crate) fn answer(
     let request = sealed.to_request(place).map_err(|unsupported| {
         Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
     })?;
-    let grant =
-        Grant::new(request).map_err(|found| problems(ErrorCode::PayloadInvalid, &found))?;
+    let grant = Grant::new(request).map_err(|found| problems(ErrorCode::PayloadInvalid, &found))?;
     let at_most = capture(sealed)?;
     let cancel = cofferdam_engine::cancel_on_signals()?;
     let record = pipeline::run(
@@ -124,6 +122,7 @@ fn streams<'a>(sealed: &Sealed, at_most: usize, cancel: BorrowedFd<'a>) -> Strea
         stdout: Sink::Keep { at_most },
         stderr: Sink::Keep { at_most },
         on_output_limit: OnLimit::Stop,
+        evidence: Evidence::Full,
         cancel: Some(cancel),
     }
 }

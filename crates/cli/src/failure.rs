@@ -16,7 +16,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self {
+            code,
+            message: message.into(),
+        }
     }
 
     pub(crate) fn problems(code: ErrorCode, problems: &Problems) -> Self {
@@ -24,7 +27,10 @@ impl Failure {
     }
 
     pub(crate) fn problem(field: &str, value: &str, fix: impl Into<String>) -> Self {
-        Self::new(ErrorCode::InputInvalid, Problem::new(field, value, fix).to_string())
+        Self::new(
+            ErrorCode::InputInvalid,
+            Problem::new(field, value, fix).to_string(),
+        )
     }
 
     /// A file or stream that could not be read or written.
@@ -49,23 +55,32 @@ impl Failure {
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
-        Self { code: error.code(), message: error.to_string() }
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+        }
     }
 }
 
 /// What clap has to say: help and version are not failures; everything else is, with our code and not clap's.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
-    if error.use_stderr() { ExitCode::from(codes::EXIT_OURS) } else { ExitCode::SUCCESS }
+    if error.use_stderr() {
+        ExitCode::from(codes::EXIT_OURS)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// Writes to stdout; a reader that has gone away is not worth a message.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::io(ErrorCode::OutputWriteFailed, "cannot write to standard output", &error))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::io(
+            ErrorCode::OutputWriteFailed,
+            "cannot write to standard output",
+            &error,
+        )),
         _ => Ok(()),
     }
 }

@@ -15,7 +15,7 @@ use cofferdam_contract::request::{
     Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Input, OnLimit, Sink, Streams, Teardown};
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams, Teardown};
 
 use crate::arguments::{LimitArgs, OnOutputLimit, RunArgs};
 use crate::config::{self, Choice, Flags, Sources};
@@ -30,9 +30,22 @@ pub(crate) fn run(args: RunArgs, config: Option<PathBuf>) -> Result<ExitCode, Fa
         OnOutputLimit::Stop => OnLimit::Stop,
         OnOutputLimit::Discard => OnLimit::Discard,
     };
+    let evidence = if json {
+        Evidence::Full
+    } else {
+        Evidence::Ending
+    };
     let request = request(args, config)?;
-    let grant = Grant::new(request).map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
-    let streams = Streams { stdin, stdout, stderr, on_output_limit, cancel: Some(cancel.as_fd()) };
+    let grant = Grant::new(request)
+        .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+    let streams = Streams {
+        stdin,
+        stdout,
+        stderr,
+        on_output_limit,
+        evidence,
+        cancel: Some(cancel.as_fd()),
+    };
     let record = pipeline::run(grant, streams, &Host::detect(), Teardown::Background)?;
     if json {
         failure::print(&to_json(&record)?)?;
@@ -62,14 +75,26 @@ fn request(args: RunArgs, config: Option<PathBuf>) -> Result<Request, Failure> {
         .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
     Ok(Request {
         argv: args.command,
-        env: args.env.into_iter().map(variable).collect::<Result<_, _>>()?,
+        env: args
+            .env
+            .into_iter()
+            .map(variable)
+            .collect::<Result<_, _>>()?,
         cwd: args.cwd,
         limits: merged.limits(),
-        waived: args.waive.iter().map(|name| waived(name)).collect::<Result<_, _>>()?,
+        waived: args
+            .waive
+            .iter()
+            .map(|name| waived(name))
+            .collect::<Result<_, _>>()?,
         network: Network::Denied,
         root: args.root.map_or(Root::HostUsr, Root::Dir),
         workspace: args.workspace.map(workspace),
-        mounts: args.mount.into_iter().map(mount).collect::<Result<_, _>>()?,
+        mounts: args
+            .mount
+            .into_iter()
+            .map(mount)
+            .collect::<Result<_, _>>()?,
         backend: merged.backend.value,
     })
 }
@@ -81,17 +106,28 @@ fn variable(text: OsString) -> Result<(OsString, OsString), Failure> {
         Some(at) => Ok((os(&bytes[..at]), os(&bytes[at + 1..]))),
         None => match std::env::var_os(&text) {
             Some(value) => Ok((text, value)),
-            None => Err(Failure::problem("--env", &text.to_string_lossy(), "you have no such variable; write KEY=VALUE")),
+            None => Err(Failure::problem(
+                "--env",
+                &text.to_string_lossy(),
+                "you have no such variable; write KEY=VALUE",
+            )),
         },
     }
 }
 
 fn waived(name: &str) -> Result<LimitName, Failure> {
     let wanted = name.replace('-', "_");
-    LimitName::ALL.into_iter().find(|limit| limit.as_str() == wanted).ok_or_else(|| {
-        let known = LimitName::ALL.map(LimitName::as_str).join(", ");
-        Failure::problem("--waive", name, format!("there is no such limit; the limits are {known}"))
-    })
+    LimitName::ALL
+        .into_iter()
+        .find(|limit| limit.as_str() == wanted)
+        .ok_or_else(|| {
+            let known = LimitName::ALL.map(LimitName::as_str).join(", ");
+            Failure::problem(
+                "--waive",
+                name,
+                format!("there is no such limit; the limits are {known}"),
+            )
+        })
 }
 
 /// `DIR[:ro|rw|cow]`. A directory whose own name ends like that can be given with the access spelled out.
@@ -102,7 +138,10 @@ fn workspace(text: OsString) -> Workspace {
         Some((path, _)) => (path, WorkspaceAccess::ReadOnly),
         None => (text, WorkspaceAccess::ReadOnly),
     };
-    Workspace { path: path.into(), access }
+    Workspace {
+        path: path.into(),
+        access,
+    }
 }
 
 /// `FROM:TO[:ro|rw]`.
@@ -113,10 +152,22 @@ fn mount(text: OsString) -> Result<Mount, Failure> {
         None => (text.clone(), MountAccess::ReadOnly),
     };
     let bytes = pair.as_bytes();
-    let Some(at) = bytes.iter().rposition(|&byte| byte == b':').filter(|&at| at > 0) else {
-        return Err(Failure::problem("--mount", &text.to_string_lossy(), "write FROM:TO, such as /data:/data:ro"));
+    let Some(at) = bytes
+        .iter()
+        .rposition(|&byte| byte == b':')
+        .filter(|&at| at > 0)
+    else {
+        return Err(Failure::problem(
+            "--mount",
+            &text.to_string_lossy(),
+            "write FROM:TO, such as /data:/data:ro",
+        ));
     };
-    Ok(Mount { source: os(&bytes[..at]).into(), target: os(&bytes[at + 1..]).into(), access })
+    Ok(Mount {
+        source: os(&bytes[..at]).into(),
+        target: os(&bytes[at + 1..]).into(),
+        access,
+    })
 }
 
 fn split_suffix(text: &OsStr, suffixes: &[&'static str]) -> Option<(OsString, &'static str)> {
@@ -140,16 +191,24 @@ fn input(stdin: Option<&std::path::Path>) -> Result<Input, Failure> {
             return Ok(Input::Empty);
         }
         let copy = stdin.as_fd().try_clone_to_owned();
-        copy.map(Input::From).map_err(|error| Failure::io(ErrorCode::InputUnreadable, "cannot use standard input", &error))
+        copy.map(Input::From).map_err(|error| {
+            Failure::io(
+                ErrorCode::InputUnreadable,
+                "cannot use standard input",
+                &error,
+            )
+        })
     };
     match stdin {
         None => own(),
         Some(path) if path.as_os_str() == "-" => own(),
         Some(path) if path.as_os_str() == "none" => Ok(Input::Empty),
         Some(path) => match std::fs::File::open(path) {
-            Ok(file) if file.metadata().is_ok_and(|found| found.is_dir()) => {
-                Err(Failure::problem("--stdin", &path.to_string_lossy(), "this is a directory; name a file"))
-            }
+            Ok(file) if file.metadata().is_ok_and(|found| found.is_dir()) => Err(Failure::problem(
+                "--stdin",
+                &path.to_string_lossy(),
+                "this is a directory; name a file",
+            )),
             Ok(file) => Ok(Input::From(file.into())),
             Err(error) => {
                 let what = format!("--stdin: cannot read `{}`", path.display());
@@ -165,8 +224,13 @@ fn sinks(args: &RunArgs) -> Result<(Sink, Sink), Failure> {
         return Ok((Sink::Keep { at_most }, Sink::Keep { at_most }));
     }
     let pass = |copy: std::io::Result<OwnedFd>| {
-        copy.map(|to| Sink::Pass { to })
-            .map_err(|error| Failure::io(ErrorCode::OutputWriteFailed, "cannot use an output stream", &error))
+        copy.map(|to| Sink::Pass { to }).map_err(|error| {
+            Failure::io(
+                ErrorCode::OutputWriteFailed,
+                "cannot use an output stream",
+                &error,
+            )
+        })
     };
     let stdout = pass(std::io::stdout().as_fd().try_clone_to_owned())?;
     let stderr = pass(std::io::stderr().as_fd().try_clone_to_owned())?;
@@ -179,13 +243,16 @@ fn explain(ending: &Ending) {
     let line = match ending {
         Ending::Exited { .. } | Ending::Signaled { .. } => return,
         Ending::Stopped(cause) => cause.explain(),
-        Ending::NeverStarted(failure) => format!("{} [{}]", failure.message, failure.code().as_str()),
+        Ending::NeverStarted(failure) => {
+            format!("{} [{}]", failure.message, failure.code().as_str())
+        }
     };
     let _ = writeln!(std::io::stderr(), "cofferdam: {line}");
 }
 
 fn to_json(record: &RunRecord) -> Result<String, Failure> {
-    let mut text = serde_json::to_string(record).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+    let mut text = serde_json::to_string(record)
+        .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
     text.push('\n');
     Ok(text)
 }
@@ -206,7 +273,10 @@ mod tests {
     #[test]
     fn a_mount_splits_at_its_last_colon() {
         let read = mount("/a:b:/c:rw".into()).unwrap();
-        assert_eq!((read.source, read.target, read.access), ("/a:b".into(), "/c".into(), MountAccess::ReadWrite));
+        assert_eq!(
+            (read.source, read.target, read.access),
+            ("/a:b".into(), "/c".into(), MountAccess::ReadWrite)
+        );
         assert!(mount("/data".into()).is_err());
     }
 

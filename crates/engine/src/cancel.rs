@@ -9,5 +9,6 @@ use crate::error::EngineError;
 
 /// A descriptor that becomes readable when this process is asked to end. The signals no longer end it by themselves.
 pub fn cancel_on_signals() -> Result<OwnedFd, EngineError> {
-    signals::watch(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT]).map_err(EngineError::system("watch for signals"))
+    signals::watch(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT])
+        .map_err(EngineError::system("watch for signals"))
 }

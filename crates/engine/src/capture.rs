@@ -59,11 +59,21 @@ pub(crate) struct Drain {
 
 #[derive(Debug)]
 enum Target {
-    Kept { bytes: Vec<u8>, at_most: usize },
+    Kept {
+        bytes: Vec<u8>,
+        at_most: usize,
+    },
     /// A pipe: pages move without being copied.
-    Spliced { to: OwnedFd, full: bool },
+    Spliced {
+        to: OwnedFd,
+        full: bool,
+    },
     /// A file, a terminal or a socket.
-    Written { to: OwnedFd, kind: FileType, pending: Vec<u8> },
+    Written {
+        to: OwnedFd,
+        kind: FileType,
+        pending: Vec<u8>,
+    },
 }
 
 /// One read or splice moves at most this much.
@@ -75,7 +85,10 @@ const TERMINAL_CHUNK: usize = 2048;
 
 impl Budget {
     pub(crate) fn new(limit: Cap<Bytes>, on_limit: OnLimit) -> Self {
-        Self { left: limit.at_most().map(Bytes::get), on_limit }
+        Self {
+            left: limit.at_most().map(Bytes::get),
+            on_limit,
+        }
     }
 
     fn is_spent(&self) -> bool {
@@ -84,7 +97,9 @@ impl Budget {
 
     /// How many of `amount` bytes are still within the limit.
     fn within(&self, amount: usize) -> usize {
-        self.left.map_or(amount, |left| usize::try_from(left).unwrap_or(usize::MAX).min(amount))
+        self.left.map_or(amount, |left| {
+            usize::try_from(left).unwrap_or(usize::MAX).min(amount)
+        })
     }
 
     fn spend(&mut self, amount: usize) {
@@ -96,20 +111,33 @@ impl Drain {
     /// `pipe` must be non-blocking.
     pub(crate) fn new(pipe: OwnedFd, sink: Sink) -> Result<Self, Errno> {
         let target = match sink {
-            Sink::Keep { at_most } => Target::Kept { bytes: Vec::new(), at_most },
+            Sink::Keep { at_most } => Target::Kept {
+                bytes: Vec::new(),
+                at_most,
+            },
             Sink::Pass { to } => match FileType::from_raw_mode(rustix::fs::fstat(&to)?.st_mode) {
                 FileType::Fifo => Target::Spliced { to, full: false },
-                kind => Target::Written { to, kind, pending: Vec::new() },
+                kind => Target::Written {
+                    to,
+                    kind,
+                    pending: Vec::new(),
+                },
             },
         };
-        Ok(Self { pipe: Some(pipe), target, seen: 0 })
+        Ok(Self {
+            pipe: Some(pipe),
+            target,
+            seen: 0,
+        })
     }
 
     /// What to wait for: the program's output, or room in the reader when that is what holds us up.
     pub(crate) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.target {
             Target::Spliced { to, full: true } => Some((to.as_fd(), PollFlags::OUT)),
-            Target::Written { to, pending, .. } if !pending.is_empty() => Some((to.as_fd(), PollFlags::OUT)),
+            Target::Written { to, pending, .. } if !pending.is_empty() => {
+                Some((to.as_fd(), PollFlags::OUT))
+            }
             _ => self.pipe.as_ref().map(|pipe| (pipe.as_fd(), PollFlags::IN)),
         }
     }
@@ -156,13 +184,19 @@ impl Drain {
         }
     }
 
-    fn advance_once(&mut self, budget: &mut Budget, buffer: &mut Vec<u8>) -> Result<Drained, Errno> {
+    fn advance_once(
+        &mut self,
+        budget: &mut Budget,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Drained, Errno> {
         if let Target::Written { to, kind, pending } = &mut self.target
             && !pending.is_empty()
         {
             return write_pending(to, *kind, pending).map(|()| Drained::Open);
         }
-        let Some(pipe) = &self.pipe else { return Ok(Drained::Ended) };
+        let Some(pipe) = &self.pipe else {
+            return Ok(Drained::Ended);
+        };
         if budget.is_spent() && budget.on_limit == OnLimit::Discard {
             let dropped = drop_chunk(pipe)?;
             self.seen += dropped as u64;
@@ -172,7 +206,14 @@ impl Drain {
             && let Target::Spliced { to, full } = &mut self.target
         {
             let amount = budget.within(CHUNK);
-            let moved = rustix::pipe::splice(pipe, None, &*to, None, amount, SpliceFlags::NONBLOCK | SpliceFlags::MOVE);
+            let moved = rustix::pipe::splice(
+                pipe,
+                None,
+                &*to,
+                None,
+                amount,
+                SpliceFlags::NONBLOCK | SpliceFlags::MOVE,
+            );
             // Readable, as poll said, and yet nothing moved: the reader is full.
             *full = moved == Err(Errno::AGAIN) && has_data(pipe);
             let moved = moved?;
@@ -216,9 +257,13 @@ impl Drain {
 
 fn write_pending(to: &OwnedFd, kind: FileType, pending: &mut Vec<u8>) -> Result<(), Errno> {
     let written = match kind {
-        FileType::Socket => rustix::net::send(to, pending, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?,
+        FileType::Socket => {
+            rustix::net::send(to, pending, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?
+        }
         FileType::CharacterDevice if !is_ready(to) => return Err(Errno::AGAIN),
-        FileType::CharacterDevice => rustix::io::write(to, pending.get(..TERMINAL_CHUNK).unwrap_or(pending))?,
+        FileType::CharacterDevice => {
+            rustix::io::write(to, pending.get(..TERMINAL_CHUNK).unwrap_or(pending))?
+        }
         _ => rustix::io::write(to, pending)?,
     };
     pending.drain(..written);
@@ -235,12 +280,19 @@ fn has_data(pipe: &OwnedFd) -> bool {
 
 fn polls(fd: &OwnedFd, flags: PollFlags) -> bool {
     let mut fds = [rustix::event::PollFd::new(fd, flags)];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Drops what is in the pipe without looking at it: /dev/null takes whole pages.
 fn drop_chunk(pipe: &OwnedFd) -> Result<usize, Errno> {
-    let null = rustix::fs::open(c"/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let null = rustix::fs::open(
+        c"/dev/null",
+        OFlags::WRONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     rustix::pipe::splice(pipe, None, null, None, 1 << 20, SpliceFlags::NONBLOCK)
 }

@@ -20,14 +20,18 @@ pub(crate) fn list(upper: &OwnedFd, workspace: &Path) -> Vec<Change> {
         open.push((top, PathBuf::new()));
     }
     while let Some((dir, below)) = open.pop() {
-        let Ok(entries) = Dir::read_from(&dir) else { continue };
+        let Ok(entries) = Dir::read_from(&dir) else {
+            continue;
+        };
         for entry in entries.flatten() {
             let name = entry.file_name();
             if name == c"." || name == c".." || changes.len() >= MAX_CHANGES {
                 continue;
             }
             let path = below.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-            let Ok(stat) = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(stat) = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
             let kind = FileType::from_raw_mode(stat.st_mode);
             let was_there = std::fs::symlink_metadata(workspace.join(&path)).is_ok();
             let change = match (kind, was_there) {
@@ -38,7 +42,10 @@ pub(crate) fn list(upper: &OwnedFd, workspace: &Path) -> Vec<Change> {
                 (_, false) => Some(ChangeKind::Added),
             };
             if let Some(kind) = change {
-                changes.push(Change { path: path.to_string_lossy().into_owned(), kind });
+                changes.push(Change {
+                    path: path.to_string_lossy().into_owned(),
+                    kind,
+                });
             }
             if kind == FileType::Directory
                 && let Ok(next) = open_dir(&dir, name)

@@ -19,7 +19,10 @@ pub(crate) fn scratch_use(scratch: BorrowedFd<'_>) -> Option<ScratchUse> {
     let stat = rustix::fs::fstatfs(scratch).ok()?;
     let block = u64::try_from(stat.f_bsize).ok()?;
     let used = stat.f_blocks.saturating_sub(stat.f_bfree) * block;
-    Some(ScratchUse { used: Bytes::new(used), is_full: stat.f_bfree == 0 || stat.f_files > 0 && stat.f_ffree == 0 })
+    Some(ScratchUse {
+        used: Bytes::new(used),
+        is_full: stat.f_bfree == 0 || stat.f_files > 0 && stat.f_ffree == 0,
+    })
 }
 
 /// Watches a directory that the program may write. There is no kernel limit on a directory, so this looks again and again: cheaply at the free space of
@@ -44,16 +47,27 @@ const CLOCK_SLACK_SECONDS: i64 = 1;
 
 impl Growth {
     pub(crate) fn new(path: &Path, limit: Bytes) -> Option<Self> {
-        let dir = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let dir =
+            rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let device = rustix::fs::fstat(&dir).ok()?.st_dev;
         let free_at_start = free_bytes(dir.as_fd())?;
-        let since = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec - CLOCK_SLACK_SECONDS;
-        Some(Self { dir, device, limit: limit.get(), free_at_start, since, next_walk: Instant::now() + WALK_PAUSE })
+        let since = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec
+            - CLOCK_SLACK_SECONDS;
+        Some(Self {
+            dir,
+            device,
+            limit: limit.get(),
+            free_at_start,
+            since,
+            next_walk: Instant::now() + WALK_PAUSE,
+        })
     }
 
     /// Whether the files that the run made or changed hold more than the limit. `pids` are the run's processes, whose files may have lost their names.
     pub(crate) fn is_over(&mut self, pids: impl FnOnce() -> Vec<u32>) -> bool {
-        let shrunk = self.free_at_start.saturating_sub(free_bytes(self.dir.as_fd()).unwrap_or(self.free_at_start));
+        let shrunk = self
+            .free_at_start
+            .saturating_sub(free_bytes(self.dir.as_fd()).unwrap_or(self.free_at_start));
         if shrunk <= self.limit && Instant::now() < self.next_walk {
             return false;
         }
@@ -61,7 +75,9 @@ impl Growth {
         let nameless = proc::nameless_bytes(&pids(), Some(self.device));
         let mut left = self.limit.checked_sub(nameless);
         if let Some(left) = &mut left {
-            *left = left.checked_sub(self.changed_bytes(*left)).unwrap_or(u64::MAX);
+            *left = left
+                .checked_sub(self.changed_bytes(*left))
+                .unwrap_or(u64::MAX);
         }
         let over = left.is_none_or(|left| left == u64::MAX);
         self.next_walk = Instant::now() + WALK_PAUSE.max(start.elapsed() * WALK_SHARE);
@@ -71,16 +87,22 @@ impl Growth {
     /// Adds up the files that changed since the start; stops as soon as `enough` is passed.
     fn changed_bytes(&self, enough: u64) -> u64 {
         let mut total = 0;
-        let Ok(top) = rustix::io::fcntl_dupfd_cloexec(&self.dir, 3) else { return 0 };
+        let Ok(top) = rustix::io::fcntl_dupfd_cloexec(&self.dir, 3) else {
+            return 0;
+        };
         let mut open = vec![(top, 0)];
         while let Some((dir, depth)) = open.pop() {
-            let Ok(entries) = Dir::read_from(&dir) else { continue };
+            let Ok(entries) = Dir::read_from(&dir) else {
+                continue;
+            };
             for entry in entries.flatten() {
                 let name = entry.file_name();
                 if name == c"." || name == c".." {
                     continue;
                 }
-                let Ok(stat) = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+                let Ok(stat) = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
+                    continue;
+                };
                 if stat.st_dev != self.device {
                     continue;
                 }
@@ -90,7 +112,8 @@ impl Growth {
                 if total > enough {
                     return total;
                 }
-                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && depth < MAX_DEPTH {
+                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && depth < MAX_DEPTH
+                {
                     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
                     if let Ok(below) = rustix::fs::openat(&dir, name, flags, Mode::empty()) {
                         open.push((below, depth + 1));

@@ -11,11 +11,25 @@ pub enum EngineError {
     #[error("{0}")]
     Invalid(#[from] Problems),
     #[error("{what} `{path}`: {errno}")]
-    Unreadable { what: &'static str, path: String, errno: Errno },
-    #[error("{limit}: cannot be enforced on this host: {why}; {fix}, or accept that it is not enforced with --waive {limit}")]
-    Unenforceable { limit: LimitName, why: String, fix: String },
+    Unreadable {
+        what: &'static str,
+        path: String,
+        errno: Errno,
+    },
+    #[error(
+        "{limit}: cannot be enforced on this host: {why}; {fix}, or accept that it is not enforced with --waive {limit}"
+    )]
+    Unenforceable {
+        limit: LimitName,
+        why: String,
+        fix: String,
+    },
     #[error("the {backend} backend is not available here: {why}; {fix}")]
-    Unavailable { backend: &'static str, why: String, fix: String },
+    Unavailable {
+        backend: &'static str,
+        why: String,
+        fix: String,
+    },
     #[error("cannot {doing}: {errno}")]
     System { doing: &'static str, errno: Errno },
 }

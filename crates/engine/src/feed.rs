@@ -34,7 +34,12 @@ impl Feed {
             Input::Bytes(bytes) => (None, bytes),
             Input::From(source) => (Some(source), Vec::new()),
         };
-        let mut feed = Self { pipe: Some(pipe), source, pending, written: 0 };
+        let mut feed = Self {
+            pipe: Some(pipe),
+            source,
+            pending,
+            written: 0,
+        };
         feed.close_when_done();
         feed
     }
@@ -61,7 +66,9 @@ impl Feed {
     }
 
     fn move_chunk(&mut self) -> Result<(), Errno> {
-        let Some(pipe) = &self.pipe else { return Ok(()) };
+        let Some(pipe) = &self.pipe else {
+            return Ok(());
+        };
         if self.pending.is_empty()
             && let Some(source) = &self.source
         {

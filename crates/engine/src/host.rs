@@ -31,7 +31,12 @@ pub const NO_CGROUPS_VARIABLE: &str = "COFFERDAM_NO_CGROUPS";
 impl Host {
     /// Looks at the host. Never fails: what cannot be found out is not there.
     pub fn detect() -> Self {
-        Self { privilege: privilege(), cgroups: cgroups(), landlock_abi: landlock::abi(), cpus: cpus() }
+        Self {
+            privilege: privilege(),
+            cgroups: cgroups(),
+            landlock_abi: landlock::abi(),
+            cpus: cpus(),
+        }
     }
 
     /// The name of a refused system call, for reports.
@@ -43,15 +48,23 @@ impl Host {
 fn privilege() -> Privilege {
     let uid = rustix::process::geteuid();
     let gid = rustix::process::getegid();
-    let user = Privilege::User { uid: uid.as_raw(), gid: gid.as_raw() };
+    let user = Privilege::User {
+        uid: uid.as_raw(),
+        gid: gid.as_raw(),
+    };
     if !uid.is_root() {
         return user;
     }
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SYS_ADMIN;
     let has = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
     // Root of a container's user namespace has only the ids that were mapped into it.
-    let all_ids = std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_everything(&map));
-    if has && all_ids { Privilege::Root } else { user }
+    let all_ids =
+        std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_everything(&map));
+    if has && all_ids {
+        Privilege::Root
+    } else {
+        user
+    }
 }
 
 fn maps_everything(uid_map: &str) -> bool {
@@ -60,17 +73,25 @@ fn maps_everything(uid_map: &str) -> bool {
 
 fn cgroups() -> Hierarchy {
     if std::env::var_os(NO_CGROUPS_VARIABLE).is_some_and(|value| !value.is_empty()) {
-        return Hierarchy::None { why: format!("{NO_CGROUPS_VARIABLE} is set") };
+        return Hierarchy::None {
+            why: format!("{NO_CGROUPS_VARIABLE} is set"),
+        };
     }
     match std::fs::read_to_string("/proc/self/cgroup") {
         Ok(own) => cgroup::find(Path::new("/sys/fs/cgroup"), &own),
-        Err(error) => Hierarchy::None { why: format!("/proc/self/cgroup cannot be read: {error}") },
+        Err(error) => Hierarchy::None {
+            why: format!("/proc/self/cgroup cannot be read: {error}"),
+        },
     }
 }
 
 fn cpus() -> Vec<usize> {
-    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
-    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+        return vec![0];
+    };
+    (0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect()
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use rustix::pipe::PipeFlags;
 
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
+pub use crate::plan::Evidence;
 pub use crate::supervise::Teardown;
 
 use crate::capture::{Budget, Drain};
@@ -39,36 +40,58 @@ pub struct Streams<'a> {
     pub stdout: Sink,
     pub stderr: Sink,
     pub on_output_limit: OnLimit,
+    pub evidence: Evidence,
     /// The run is cancelled when this becomes readable.
     pub cancel: Option<BorrowedFd<'a>>,
 }
 
 /// Runs a granted request to its end.
-pub fn run(grant: Grant, streams: Streams<'_>, host: &Host, teardown: Teardown) -> Result<RunRecord, EngineError> {
+pub fn run(
+    grant: Grant,
+    streams: Streams<'_>,
+    host: &Host,
+    teardown: Teardown,
+) -> Result<RunRecord, EngineError> {
     let run_id = uuid::Uuid::now_v7().to_string();
     let started_at = Timestamp::now();
-    let plan = plan::plan(grant, host)?;
+    let plan = plan::plan(grant, host, streams.evidence)?;
     let running = start(plan, streams, host, &run_id, teardown)?;
     let ended = supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
     Ok(record(ended, run_id, started_at))
 }
 
 /// Clones the sandbox first: while it builds itself, its control group is made here, and the program waits in the socket.
-fn start<'a>(plan: Plan, streams: Streams<'a>, host: &Host, run_id: &str, teardown: Teardown) -> Result<Running<'a>, EngineError> {
+fn start<'a>(
+    plan: Plan,
+    streams: Streams<'a>,
+    host: &Host,
+    run_id: &str,
+    teardown: Teardown,
+) -> Result<Running<'a>, EngineError> {
     let (stdin, feed) = pipe(Ours::Write)?;
     let (stdout, drained_out) = pipe(Ours::Read)?;
     let (stderr, drained_err) = pipe(Ours::Read)?;
     let name = format!("cofferdam-{run_id}");
-    let Plan { blueprint, program, bounds, terms } = plan;
+    let Plan {
+        blueprint,
+        program,
+        bounds,
+        terms,
+    } = plan;
     let make_group = || RunGroup::create(&host.cgroups, &name, &bounds).map_err(unavailable_group);
     let start_janitor = |sandbox| {
-        Janitor::start(&host.cgroups, &name, sandbox).map_err(EngineError::system("start the process that clears up"))
+        Janitor::start(&host.cgroups, &name, sandbox)
+            .map_err(EngineError::system("start the process that clears up"))
     };
     let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
         let janitor = start_janitor(None)?;
         let group = make_group()?;
         let into = group.as_ref().and_then(RunGroup::clone_into);
-        (launch::launch(blueprint, into).map_err(unavailable)?, janitor, group)
+        (
+            launch::launch(blueprint, into).map_err(unavailable)?,
+            janitor,
+            group,
+        )
     } else {
         let sandbox = launch::launch(blueprint, None).map_err(unavailable)?;
         let janitor = start_janitor(Some(&sandbox))?;
@@ -76,14 +99,23 @@ fn start<'a>(plan: Plan, streams: Streams<'a>, host: &Host, run_id: &str, teardo
     };
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
-    let _ = sandbox.execute(&program, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], &joins);
+    let _ = sandbox.execute(
+        &program,
+        [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        &joins,
+    );
     let open = EngineError::system("look at an output stream");
     Ok(Running {
         feed: Feed::new(feed, streams.stdin),
         stdout: Drain::new(drained_out, streams.stdout).map_err(&open)?,
         stderr: Drain::new(drained_err, streams.stderr).map_err(&open)?,
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
-        watch: Watch::new(terms.request.limits.clone(), terms.parallelism, sandbox.pid(), growths(&terms.request)),
+        watch: Watch::new(
+            terms.request.limits.clone(),
+            terms.parallelism,
+            sandbox.pid(),
+            growths(&terms.request),
+        ),
         cancel: streams.cancel,
         teardown,
         terms,
@@ -104,7 +136,10 @@ fn record(mut ended: Ended, run_id: String, started_at: Timestamp) -> RunRecord 
             ProcView::Own => "own",
             ProcView::Absent => "absent",
         };
-        ended.terms.isolation.insert("proc".to_owned(), proc.to_owned());
+        ended
+            .terms
+            .isolation
+            .insert("proc".to_owned(), proc.to_owned());
     }
     RunRecord::new(FinishedRun {
         run_id,
@@ -142,10 +177,20 @@ fn pipe(ours: Ours) -> Result<(OwnedFd, OwnedFd), EngineError> {
 
 /// The directories of the caller's that the program may fill.
 fn growths(request: &Request) -> Vec<Growth> {
-    let Cap::AtMost(limit) = request.limits.disk else { return Vec::new() };
-    let workspace = request.workspace.iter().filter(|workspace| workspace.access == WorkspaceAccess::ReadWrite);
-    let mounts = request.mounts.iter().filter(|mount| mount.access == MountAccess::ReadWrite);
-    let paths = workspace.map(|workspace| &workspace.path).chain(mounts.map(|mount| &mount.source));
+    let Cap::AtMost(limit) = request.limits.disk else {
+        return Vec::new();
+    };
+    let workspace = request
+        .workspace
+        .iter()
+        .filter(|workspace| workspace.access == WorkspaceAccess::ReadWrite);
+    let mounts = request
+        .mounts
+        .iter()
+        .filter(|mount| mount.access == MountAccess::ReadWrite);
+    let paths = workspace
+        .map(|workspace| &workspace.path)
+        .chain(mounts.map(|mount| &mount.source));
     paths.filter_map(|path| Growth::new(path, limit)).collect()
 }
 
@@ -161,6 +206,9 @@ fn unavailable_group(error: cofferdam_sys::cgroup::CgroupError) -> EngineError {
     EngineError::Unavailable {
         backend: "native",
         why: error.to_string(),
-        fix: format!("set {}=1 to run without control groups", crate::host::NO_CGROUPS_VARIABLE),
+        fix: format!(
+            "set {}=1 to run without control groups",
+            crate::host::NO_CGROUPS_VARIABLE
+        ),
     }
 }

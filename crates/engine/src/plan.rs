@@ -5,9 +5,11 @@ use std::ffi::CString;
 use std::time::Duration;
 
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
-use cofferdam_contract::request::{BackendName, Grant, MountAccess, Request, Workspace, WorkspaceAccess};
+use cofferdam_contract::request::{
+    BackendName, Grant, MountAccess, Request, Workspace, WorkspaceAccess,
+};
 use cofferdam_contract::units::{Bytes, Cap};
-use cofferdam_sys::blueprint::{Blueprint, Isolation};
+use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
 use cofferdam_sys::landlock::Rules;
 use cofferdam_sys::protocol::Program;
@@ -28,6 +30,15 @@ pub(crate) struct Plan {
     pub(crate) terms: Terms,
 }
 
+/// How much is found out about a run beyond how it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// Also whether it tried to reach the network.
+    Full,
+    /// For a caller who only wants the ending: a little faster.
+    Ending,
+}
+
 /// What stays true of the run from its start to its record.
 #[derive(Debug)]
 pub(crate) struct Terms {
@@ -46,21 +57,40 @@ const ROOT_PAGES: u64 = 64 * 4096;
 const CPU_BACKSTOP: Duration = Duration::from_secs(1);
 
 /// Makes the plan, or says which limit cannot be held here and what would change that.
-pub(crate) fn plan(grant: Grant, host: &Host) -> Result<Plan, EngineError> {
+pub(crate) fn plan(grant: Grant, host: &Host, evidence: Evidence) -> Result<Plan, EngineError> {
     let request = grant.into_request();
-    let enforced_by = Choice { request: &request, host }.enforcement()?;
+    let enforced_by = Choice {
+        request: &request,
+        host,
+    }
+    .enforcement()?;
     let by = |limit: LimitName, enforcer: Enforcer| {
-        enforced_by.get(&limit).is_some_and(|held: &EnforcedBy| held.0.contains(&enforcer))
+        enforced_by
+            .get(&limit)
+            .is_some_and(|held: &EnforcedBy| held.0.contains(&enforcer))
     };
     let in_group = |limit| by(limit, Enforcer::Cgroup1) || by(limit, Enforcer::Cgroup2);
     let limits = &request.limits;
     let bounds = Bounds {
-        memory_bytes: limits.memory.at_most().filter(|_| in_group(LimitName::Memory)).map(Bytes::get),
-        processes: limits.processes.at_most().filter(|_| in_group(LimitName::Processes)),
-        cpu_milli: limits.cpus.at_most().filter(|_| in_group(LimitName::Cpus)).map(|share| share.milli()),
+        memory_bytes: limits
+            .memory
+            .at_most()
+            .filter(|_| in_group(LimitName::Memory))
+            .map(Bytes::get),
+        processes: limits
+            .processes
+            .at_most()
+            .filter(|_| in_group(LimitName::Processes)),
+        cpu_milli: limits
+            .cpus
+            .at_most()
+            .filter(|_| in_group(LimitName::Cpus))
+            .map(|share| share.milli()),
     };
     let cpus = visible_cpus(&request, host);
-    let parallelism = u32::try_from(cpus.as_ref().map_or(host.cpus.len(), Vec::len)).unwrap_or(u32::MAX).max(1);
+    let parallelism = u32::try_from(cpus.as_ref().map_or(host.cpus.len(), Vec::len))
+        .unwrap_or(u32::MAX)
+        .max(1);
     let mut variants = Variants::NONE;
     if by(LimitName::Cpus, Enforcer::Affinity) {
         variants = variants.with(Variant::PinCpus);
@@ -71,11 +101,22 @@ pub(crate) fn plan(grant: Grant, host: &Host) -> Result<Plan, EngineError> {
     let program = program::lay_out(&request)?;
     let rlimits = rlimits(&request, by(LimitName::Processes, Enforcer::Rlimit));
     let (blueprint, isolation) = match request.backend {
-        BackendName::Native => native_blueprint(&request, host, rlimits, cpus, variants)?,
+        BackendName::Native => native_blueprint(&request, host, rlimits, cpus, variants, evidence)?,
         BackendName::Host => (host_blueprint(rlimits, cpus), BTreeMap::new()),
     };
-    let terms = Terms { request, enforced_by, isolation, variants, parallelism };
-    Ok(Plan { blueprint, program, bounds, terms })
+    let terms = Terms {
+        request,
+        enforced_by,
+        isolation,
+        variants,
+        parallelism,
+    };
+    Ok(Plan {
+        blueprint,
+        program,
+        bounds,
+        terms,
+    })
 }
 
 fn native_blueprint(
@@ -84,16 +125,30 @@ fn native_blueprint(
     rlimits: Vec<(Resource, u64)>,
     cpus: Option<Vec<usize>>,
     variants: Variants,
+    evidence: Evidence,
 ) -> Result<(Blueprint, BTreeMap<String, String>), EngineError> {
     let (identity, trees) = native::identify(request, host)?;
-    let steps = native::steps(request, &trees, scratch(request), cpus.as_ref().map(Vec::len), host)?;
+    let steps = native::steps(
+        request,
+        &trees,
+        scratch(request),
+        cpus.as_ref().map(Vec::len),
+        host,
+    )?;
     let landlock = host.landlock_abi.map(|abi| landlock_rules(request, abi));
     let isolation = [
         ("namespaces", "user,pid,mount,net,ipc,uts,cgroup".to_owned()),
         ("root", "read-only".to_owned()),
         ("seccomp", "filter".to_owned()),
-        ("landlock", host.landlock_abi.map_or_else(|| "absent".to_owned(), |abi| format!("abi {abi}"))),
-        ("uid", format!("{} (outside {})", identity.inside_uid, identity.outside_uid)),
+        (
+            "landlock",
+            host.landlock_abi
+                .map_or_else(|| "absent".to_owned(), |abi| format!("abi {abi}")),
+        ),
+        (
+            "uid",
+            format!("{} (outside {})", identity.inside_uid, identity.outside_uid),
+        ),
     ];
     let blueprint = Blueprint {
         isolation: Isolation::Namespaces(identity),
@@ -103,9 +158,19 @@ fn native_blueprint(
         filter: Filter::build(variants, Denied::Notify).program().to_vec(),
         listener: Listener::Wanted,
         landlock,
+        routes: match evidence {
+            Evidence::Full => Routes::Counted,
+            Evidence::Ending => Routes::Ignored,
+        },
         cpus: cpus.unwrap_or_default(),
     };
-    Ok((blueprint, isolation.into_iter().map(|(part, by)| (part.to_owned(), by)).collect()))
+    Ok((
+        blueprint,
+        isolation
+            .into_iter()
+            .map(|(part, by)| (part.to_owned(), by))
+            .collect(),
+    ))
 }
 
 fn host_blueprint(rlimits: Vec<(Resource, u64)>, cpus: Option<Vec<usize>>) -> Blueprint {
@@ -117,6 +182,7 @@ fn host_blueprint(rlimits: Vec<(Resource, u64)>, cpus: Option<Vec<usize>>) -> Bl
         filter: Vec::new(),
         listener: Listener::Absent,
         landlock: None,
+        routes: Routes::Ignored,
         cpus: cpus.unwrap_or_default(),
     }
 }
@@ -142,15 +208,43 @@ impl Choice<'_> {
             let by = if asked { by } else { vec![Enforcer::Unlimited] };
             held.insert(limit, EnforcedBy(by));
         };
-        hold(LimitName::WallTime, is_limited(&limits.wall_time), vec![Enforcer::Supervisor]);
-        hold(LimitName::Output, is_limited(&limits.output), vec![Enforcer::Supervisor]);
-        hold(LimitName::OpenFiles, is_limited(&limits.open_files), vec![Enforcer::Rlimit]);
+        hold(
+            LimitName::WallTime,
+            is_limited(&limits.wall_time),
+            vec![Enforcer::Supervisor],
+        );
+        hold(
+            LimitName::Output,
+            is_limited(&limits.output),
+            vec![Enforcer::Supervisor],
+        );
+        hold(
+            LimitName::OpenFiles,
+            is_limited(&limits.open_files),
+            vec![Enforcer::Rlimit],
+        );
         let cpu_time = grouped(self.host.cgroups.counts_cpu_time()).unwrap_or(Enforcer::Poll);
-        hold(LimitName::CpuTime, is_limited(&limits.cpu_time), vec![cpu_time]);
-        hold(LimitName::Memory, is_limited(&limits.memory), vec![grouped(controllers.memory).unwrap_or(Enforcer::Poll)]);
-        hold(LimitName::Processes, is_limited(&limits.processes), vec![self.processes(grouped(controllers.pids))?]);
+        hold(
+            LimitName::CpuTime,
+            is_limited(&limits.cpu_time),
+            vec![cpu_time],
+        );
+        hold(
+            LimitName::Memory,
+            is_limited(&limits.memory),
+            vec![grouped(controllers.memory).unwrap_or(Enforcer::Poll)],
+        );
+        hold(
+            LimitName::Processes,
+            is_limited(&limits.processes),
+            vec![self.processes(grouped(controllers.pids))?],
+        );
         hold(LimitName::Disk, is_limited(&limits.disk), self.disk());
-        hold(LimitName::Cpus, is_limited(&limits.cpus), vec![self.cpus(grouped(controllers.cpu))?]);
+        hold(
+            LimitName::Cpus,
+            is_limited(&limits.cpus),
+            vec![self.cpus(grouped(controllers.cpu))?],
+        );
         Ok(held)
     }
 
@@ -169,10 +263,18 @@ impl Choice<'_> {
     }
 
     fn disk(&self) -> Vec<Enforcer> {
-        let workspace = self.request.workspace.as_ref().map(|workspace| workspace.access);
+        let workspace = self
+            .request
+            .workspace
+            .as_ref()
+            .map(|workspace| workspace.access);
         match (self.request.backend, workspace) {
-            (BackendName::Native, Some(WorkspaceAccess::ReadWrite)) => vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll],
-            (BackendName::Native, _) if self.writable_mount() => vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll],
+            (BackendName::Native, Some(WorkspaceAccess::ReadWrite)) => {
+                vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll]
+            }
+            (BackendName::Native, _) if self.writable_mount() => {
+                vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll]
+            }
             (BackendName::Native, _) => vec![Enforcer::Tmpfs, Enforcer::Rlimit],
             (BackendName::Host, Some(_)) => vec![Enforcer::Rlimit, Enforcer::Poll],
             (BackendName::Host, None) => vec![Enforcer::Rlimit],
@@ -180,16 +282,27 @@ impl Choice<'_> {
     }
 
     fn writable_mount(&self) -> bool {
-        self.request.mounts.iter().any(|mount| mount.access == MountAccess::ReadWrite)
+        self.request
+            .mounts
+            .iter()
+            .any(|mount| mount.access == MountAccess::ReadWrite)
     }
 
     fn cpus(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
-        let Cap::AtMost(share) = self.request.limits.cpus else { return Ok(Enforcer::Unlimited) };
+        let Cap::AtMost(share) = self.request.limits.cpus else {
+            return Ok(Enforcer::Unlimited);
+        };
         match (group, self.request.backend) {
             (Some(group), _) => Ok(group),
             // Whole CPUs can be given by affinity, which the filter keeps the program from widening.
-            (None, BackendName::Native) if share.milli().is_multiple_of(1000) => Ok(Enforcer::Affinity),
-            (None, _) => self.unheld(LimitName::Cpus, true, "a fraction of a CPU takes a control group, and there is none"),
+            (None, BackendName::Native) if share.milli().is_multiple_of(1000) => {
+                Ok(Enforcer::Affinity)
+            }
+            (None, _) => self.unheld(
+                LimitName::Cpus,
+                true,
+                "a fraction of a CPU takes a control group, and there is none",
+            ),
         }
     }
 
@@ -198,16 +311,30 @@ impl Choice<'_> {
             return Ok(Enforcer::Waived);
         }
         let fix = "run `cofferdam doctor` for what would enable it".to_owned();
-        Err(EngineError::Unenforceable { limit, why: why.to_owned(), fix })
+        Err(EngineError::Unenforceable {
+            limit,
+            why: why.to_owned(),
+            fix,
+        })
     }
 }
 
 /// The CPUs that a share is shown as: a whole number of them, starting at a different one for each process so that runs spread over the machine.
 fn visible_cpus(request: &Request, host: &Host) -> Option<Vec<usize>> {
     let share = request.limits.cpus.at_most()?;
-    let count = usize::try_from(share.visible_cpus()).unwrap_or(usize::MAX).min(host.cpus.len());
+    let count = usize::try_from(share.visible_cpus())
+        .unwrap_or(usize::MAX)
+        .min(host.cpus.len());
     let start = usize::try_from(std::process::id()).unwrap_or(0) % host.cpus.len().max(1);
-    Some(host.cpus.iter().copied().cycle().skip(start).take(count).collect())
+    Some(
+        host.cpus
+            .iter()
+            .copied()
+            .cycle()
+            .skip(start)
+            .take(count)
+            .collect(),
+    )
 }
 
 fn rlimits(request: &Request, count_processes: bool) -> Vec<(Resource, u64)> {
@@ -215,7 +342,10 @@ fn rlimits(request: &Request, count_processes: bool) -> Vec<(Resource, u64)> {
     let mut set = vec![(Resource::Core, 0)];
     let mut lower = |resource: Resource, value: u64| {
         let ceiling = rustix::process::getrlimit(resource).maximum;
-        set.push((resource, ceiling.map_or(value, |ceiling| value.min(ceiling))));
+        set.push((
+            resource,
+            ceiling.map_or(value, |ceiling| value.min(ceiling)),
+        ));
     };
     if let Cap::AtMost(files) = limits.open_files {
         lower(Resource::Nofile, files);
@@ -235,22 +365,43 @@ fn rlimits(request: &Request, count_processes: bool) -> Vec<(Resource, u64)> {
 }
 
 fn scratch(request: &Request) -> Scratch {
-    let bytes = request.limits.disk.at_most().map_or(u64::MAX >> 12, Bytes::get);
+    let bytes = request
+        .limits
+        .disk
+        .at_most()
+        .map_or(u64::MAX >> 12, Bytes::get);
     let inodes = (bytes / 4096).clamp(16_384, 1 << 20);
-    Scratch { bytes: bytes.saturating_add(ROOT_PAGES), inodes }
+    Scratch {
+        bytes: bytes.saturating_add(ROOT_PAGES),
+        inodes,
+    }
 }
 
 /// Everything may be read; only scratch, devices, /proc and what the caller made writable may be written.
 fn landlock_rules(request: &Request, abi: u32) -> Rules {
-    let mut writable: Vec<CString> = ["/tmp", "/dev", "/proc", HOME].into_iter().filter_map(|path| CString::new(path).ok()).collect();
-    let workspace_writable = request.workspace.as_ref().is_some_and(|workspace| workspace.access != WorkspaceAccess::ReadOnly);
+    let mut writable: Vec<CString> = ["/tmp", "/dev", "/proc", HOME]
+        .into_iter()
+        .filter_map(|path| CString::new(path).ok())
+        .collect();
+    let workspace_writable = request
+        .workspace
+        .as_ref()
+        .is_some_and(|workspace| workspace.access != WorkspaceAccess::ReadOnly);
     if workspace_writable {
         writable.extend(CString::new(Workspace::INSIDE));
     }
-    for mount in request.mounts.iter().filter(|mount| mount.access == MountAccess::ReadWrite) {
+    for mount in request
+        .mounts
+        .iter()
+        .filter(|mount| mount.access == MountAccess::ReadWrite)
+    {
         writable.extend(CString::new(mount.target.as_os_str().as_encoded_bytes()));
     }
-    Rules { abi, readable: CString::new("/").into_iter().collect(), writable }
+    Rules {
+        abi,
+        readable: CString::new("/").into_iter().collect(),
+        writable,
+    }
 }
 
 fn is_limited<T: Copy>(cap: &Cap<T>) -> bool {

@@ -13,7 +13,9 @@ use crate::error::EngineError;
 pub(crate) const HOME: &str = "/home/sandbox";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What a program without isolation keeps of the caller's environment: enough to find its tools, nothing that is likely to be secret.
-const HOST_INHERITS: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TERM"];
+const HOST_INHERITS: [&str; 8] = [
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TERM",
+];
 
 /// Lays the program out for the sandbox's init.
 pub(crate) fn lay_out(request: &Request) -> Result<Program, EngineError> {
@@ -21,13 +23,26 @@ pub(crate) fn lay_out(request: &Request) -> Result<Program, EngineError> {
     let cwd = working_directory(request);
     let candidates = candidates(&request.argv[0], &env);
     let cwd = c_string(cwd.into_encoded_bytes())?;
-    let candidates = candidates.into_iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
-    let argv = request.argv.iter().map(|arg| c_string(arg.as_bytes().to_vec())).collect::<Result<Vec<_>, _>>()?;
+    let candidates = candidates
+        .into_iter()
+        .map(c_string)
+        .collect::<Result<Vec<_>, _>>()?;
+    let argv = request
+        .argv
+        .iter()
+        .map(|arg| c_string(arg.as_bytes().to_vec()))
+        .collect::<Result<Vec<_>, _>>()?;
     let env = env
         .into_iter()
         .map(|(name, value)| c_string([name.as_bytes(), b"=", value.as_bytes()].concat()))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Program::new(Afterwards::End, &cwd, &candidates, &argv, &env))
+    Ok(Program::new(
+        Afterwards::End,
+        &cwd,
+        &candidates,
+        &argv,
+        &env,
+    ))
 }
 
 /// The clean environment, then what the caller added or replaced.
@@ -45,9 +60,10 @@ fn environment(request: &Request) -> Vec<(OsString, OsString)> {
         .into_iter()
         .map(|(name, value)| (name.into(), value.into()))
         .collect(),
-        BackendName::Host => {
-            HOST_INHERITS.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?))).collect()
-        }
+        BackendName::Host => HOST_INHERITS
+            .iter()
+            .filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)))
+            .collect(),
     };
     for (name, value) in &request.env {
         match env.iter_mut().find(|(present, _)| present == name) {
@@ -75,7 +91,10 @@ fn candidates(name: &OsStr, env: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
     if name.as_bytes().contains(&b'/') {
         return vec![name.as_bytes().to_vec()];
     }
-    let path = env.iter().find(|(name, _)| name == "PATH").map_or(OsStr::new(PATH), |(_, path)| path.as_os_str());
+    let path = env
+        .iter()
+        .find(|(name, _)| name == "PATH")
+        .map_or(OsStr::new(PATH), |(_, path)| path.as_os_str());
     std::env::split_paths(path)
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name).into_os_string().into_vec())
@@ -84,7 +103,11 @@ fn candidates(name: &OsStr, env: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
 
 /// Why a program was not found, with the reason that people meet most: it is on the host, and not in view.
 pub(crate) fn not_found(request: &Request) -> String {
-    let name = request.argv.first().map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = request
+        .argv
+        .first()
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let inside = match request.backend {
         BackendName::Native => " inside the sandbox",
         BackendName::Host => "",
@@ -105,13 +128,18 @@ pub(crate) fn not_found(request: &Request) -> String {
 
 fn on_host(name: &str) -> Option<String> {
     let path = std::env::var_os("PATH")?;
-    let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|place| place.is_file())?;
+    let found = std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|place| place.is_file())?;
     Some(found.display().to_string())
 }
 
 fn c_string(bytes: Vec<u8>) -> Result<CString, EngineError> {
     // The grant has refused NUL bytes with a better message; this is for names that reach us another way.
-    CString::new(bytes).map_err(|_| EngineError::System { doing: "lay out the program", errno: Errno::INVAL })
+    CString::new(bytes).map_err(|_| EngineError::System {
+        doing: "lay out the program",
+        errno: Errno::INVAL,
+    })
 }
 
 #[cfg(test)]
@@ -121,7 +149,10 @@ mod tests {
     #[test]
     fn a_bare_name_is_looked_up_and_a_path_is_not() {
         let env = vec![("PATH".into(), "/a:relative:/b".into())];
-        assert_eq!(candidates(OsStr::new("x"), &env), [b"/a/x".to_vec(), b"/b/x".to_vec()]);
+        assert_eq!(
+            candidates(OsStr::new("x"), &env),
+            [b"/a/x".to_vec(), b"/b/x".to_vec()]
+        );
         assert_eq!(candidates(OsStr::new("./x"), &env), [b"./x".to_vec()]);
     }
 }

@@ -83,6 +83,7 @@ pub(crate) fn supervise(running: Running<'_>) -> Result<Ended, Errno> {
         report: None,
         cpu_by_wait: Duration::ZERO,
         disk: None,
+        without_route: 0,
         proc: ProcView::Absent,
         upper: None,
     };
@@ -107,14 +108,22 @@ struct Supervisor<'a> {
     cpu_by_wait: Duration,
     /// A full disk that a failing program left behind.
     disk: Option<StopCause>,
+    /// Attempts to reach an address that no route leads to.
+    without_route: u64,
     proc: ProcView,
     upper: Option<OwnedFd>,
 }
 
 enum Report {
     Ended(WaitStatus),
-    SetupFailed { stage: Stage, errno: i32 },
-    ExecFailed { stage: Stage, errno: i32 },
+    SetupFailed {
+        stage: Stage,
+        errno: i32,
+    },
+    ExecFailed {
+        stage: Stage,
+        errno: i32,
+    },
     /// Init went without a word: the kernel or somebody outside killed it.
     InitGone,
 }
@@ -149,12 +158,15 @@ impl Supervisor<'_> {
             }
         }
         let now = Instant::now();
-        if let (Some(deadline), Cap::AtMost(limit)) = (self.deadline, self.run.terms.request.limits.wall_time)
+        if let (Some(deadline), Cap::AtMost(limit)) =
+            (self.deadline, self.run.terms.request.limits.wall_time)
             && now >= deadline
         {
             self.stop(StopCause::WallTime { limit });
         }
-        if self.started.is_some() && self.cause.is_none() && now >= self.run.watch.next_look()
+        if self.started.is_some()
+            && self.cause.is_none()
+            && now >= self.run.watch.next_look()
             && let Some(cause) = self.run.watch.look(self.run.group.as_ref())
         {
             self.stop(cause);
@@ -165,11 +177,19 @@ impl Supervisor<'_> {
     fn wait(&self) -> Result<Vec<Source>, Errno> {
         let cancel = self.run.cancel.filter(|_| self.cause.is_none());
         let interests = [
-            (Source::Control, Some((self.run.sandbox.control(), PollFlags::IN))),
+            (
+                Source::Control,
+                Some((self.run.sandbox.control(), PollFlags::IN)),
+            ),
             (Source::Stdout, self.run.stdout.interest()),
             (Source::Stderr, self.run.stderr.interest()),
             (Source::Stdin, self.run.feed.interest()),
-            (Source::Listener, self.listener.as_ref().map(|listener| (listener.as_fd(), PollFlags::IN))),
+            (
+                Source::Listener,
+                self.listener
+                    .as_ref()
+                    .map(|listener| (listener.as_fd(), PollFlags::IN)),
+            ),
             (Source::Cancel, cancel.map(|cancel| (cancel, PollFlags::IN))),
         ];
         let (sources, mut fds): (Vec<Source>, Vec<PollFd<'_>>) = interests
@@ -183,7 +203,12 @@ impl Supervisor<'_> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
-        Ok(sources.into_iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|(source, _)| source).collect())
+        Ok(sources
+            .into_iter()
+            .zip(&fds)
+            .filter(|(_, fd)| !fd.revents().is_empty())
+            .map(|(source, _)| source)
+            .collect())
     }
 
     fn timeout(&self) -> Option<Timespec> {
@@ -200,11 +225,12 @@ impl Supervisor<'_> {
     fn listen(&mut self) -> Result<(), Errno> {
         let event = match self.run.sandbox.receive() {
             Ok(Some(event)) => event,
-            Ok(None) | Err(Errno::CONNRESET) => {
+            Ok(None) => {
                 self.report.get_or_insert(Report::InitGone);
                 return Ok(());
             }
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            // Init went without reading everything, which is told once; what it said before is still to come.
+            Err(Errno::CONNRESET | Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno),
         };
         match event {
@@ -218,12 +244,21 @@ impl Supervisor<'_> {
             }
             Event::Listener { fd } => self.listener = Some(fd),
             Event::Started { .. } => self.begin(),
-            Event::Exited { status, cpu } => {
+            Event::Exited {
+                status,
+                cpu,
+                without_route,
+            } => {
+                self.without_route = without_route.unwrap_or(0);
                 self.cpu_by_wait = cpu;
                 self.report = Some(Report::Ended(status));
             }
-            Event::SetupFailed { stage, errno } => self.report = Some(Report::SetupFailed { stage, errno }),
-            Event::ExecFailed { stage, errno } => self.report = Some(Report::ExecFailed { stage, errno }),
+            Event::SetupFailed { stage, errno } => {
+                self.report = Some(Report::SetupFailed { stage, errno })
+            }
+            Event::ExecFailed { stage, errno } => {
+                self.report = Some(Report::ExecFailed { stage, errno })
+            }
         }
         Ok(())
     }
@@ -231,7 +266,14 @@ impl Supervisor<'_> {
     fn begin(&mut self) {
         let now = Instant::now();
         self.started = Some(now);
-        self.deadline = self.run.terms.request.limits.wall_time.at_most().and_then(|limit| now.checked_add(limit));
+        self.deadline = self
+            .run
+            .terms
+            .request
+            .limits
+            .wall_time
+            .at_most()
+            .and_then(|limit| now.checked_add(limit));
     }
 
     fn drain(&mut self, stream: Stream) {
@@ -253,7 +295,9 @@ impl Supervisor<'_> {
 
     /// Answers a refused call and counts it.
     fn note_denial(&mut self) {
-        let Some(listener) = &self.listener else { return };
+        let Some(listener) = &self.listener else {
+            return;
+        };
         match seccomp::receive(listener.as_fd()) {
             Ok(Received::Call(call)) => {
                 *self.denied.entry(call.number).or_default() += 1;
@@ -291,7 +335,9 @@ impl Supervisor<'_> {
 
     /// Clears up, reads the last output and the kernel's last figures, and settles the ending.
     fn finish(mut self) -> Result<Ended, Errno> {
-        let wall = self.started.map_or(Duration::ZERO, |started| started.elapsed());
+        let wall = self
+            .started
+            .map_or(Duration::ZERO, |started| started.elapsed());
         let counters = if self.cause.is_none() {
             // Before the tree is torn down: files without a name are gone with their processes. The kernel's figures are final, since what is left of
             // the tree is about to be killed, so the group can go meanwhile.
@@ -315,10 +361,9 @@ impl Supervisor<'_> {
         let ending = self.settle(&counters);
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
-        usage.output = cofferdam_contract::units::Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
-        let denials = self.denied.iter().map(|(&number, &count)| {
-            Denial { kind: DenialKind::Syscall, what: Host::call_name(number), count }
-        }).collect();
+        usage.output =
+            cofferdam_contract::units::Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
+        let denials = denials(&self.denied, self.without_route);
         match self.run.teardown {
             Teardown::Complete => drop(self.run.janitor),
             Teardown::Background => self.run.janitor.leave(),
@@ -336,7 +381,11 @@ impl Supervisor<'_> {
     }
 
     fn counters(&self) -> Counters {
-        self.run.group.as_ref().map(RunGroup::counters).unwrap_or_default()
+        self.run
+            .group
+            .as_ref()
+            .map(RunGroup::counters)
+            .unwrap_or_default()
     }
 
     /// Every writer is gone, so what is in the pipes now is all there will be. Only a reader of ours that does not read can hold this up.
@@ -364,15 +413,25 @@ impl Supervisor<'_> {
         let limits = &self.run.terms.request.limits;
         let refused = self.run.watch.refused(counters);
         match self.report.take() {
-            Some(Report::SetupFailed { stage, errno }) => Ending::NeverStarted(self.setup_failure(stage, errno)),
-            Some(Report::ExecFailed { stage, errno }) => Ending::NeverStarted(self.exec_failure(stage, errno)),
+            Some(Report::SetupFailed { stage, errno }) => {
+                Ending::NeverStarted(self.setup_failure(stage, errno))
+            }
+            Some(Report::ExecFailed { stage, errno }) => {
+                Ending::NeverStarted(self.exec_failure(stage, errno))
+            }
             Some(Report::Ended(WaitStatus::Exited { code: 0 })) => Ending::Exited { code: 0 },
             Some(Report::Ended(status)) => match (refused.or(self.disk.take()), status) {
                 (Some(cause), _) => Ending::Stopped(cause),
-                (None, WaitStatus::Signaled { signal: SIGXCPU }) if limits.cpu_time.at_most().is_some() => {
-                    Ending::Stopped(StopCause::CpuTime { limit: limits.cpu_time.at_most().unwrap_or_default() })
+                (None, WaitStatus::Signaled { signal: SIGXCPU })
+                    if limits.cpu_time.at_most().is_some() =>
+                {
+                    Ending::Stopped(StopCause::CpuTime {
+                        limit: limits.cpu_time.at_most().unwrap_or_default(),
+                    })
                 }
-                (None, WaitStatus::Signaled { signal: SIGXFSZ }) if limits.disk.at_most().is_some() => {
+                (None, WaitStatus::Signaled { signal: SIGXFSZ })
+                    if limits.disk.at_most().is_some() =>
+                {
                     Ending::Stopped(StopCause::Disk {
                         limit: limits.disk.at_most().unwrap_or_default(),
                         place: cofferdam_contract::ending::DiskPlace::Scratch,
@@ -392,14 +451,19 @@ impl Supervisor<'_> {
         let step = match stage {
             Stage::Step(index) => {
                 let step = self.run.sandbox.blueprint().steps.get(index as usize);
-                step.map_or_else(|| stage.describe().to_owned(), cofferdam_sys::blueprint::Step::describe)
+                step.map_or_else(
+                    || stage.describe().to_owned(),
+                    cofferdam_sys::blueprint::Step::describe,
+                )
             }
             fixed => fixed.describe().to_owned(),
         };
         let said = Errno::from_raw_os_error(errno);
         SetupFailure {
             kind: SetupFailureKind::Sandbox,
-            message: format!("could not {step}: {said}; `cofferdam doctor` shows what this host allows"),
+            message: format!(
+                "could not {step}: {said}; `cofferdam doctor` shows what this host allows"
+            ),
             step,
             errno: Some(errno),
         }
@@ -407,18 +471,75 @@ impl Supervisor<'_> {
 
     fn exec_failure(&self, stage: Stage, errno: i32) -> SetupFailure {
         let said = Errno::from_raw_os_error(errno);
-        let name = self.run.terms.request.argv.first().map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = self
+            .run
+            .terms
+            .request
+            .argv
+            .first()
+            .map(|arg| arg.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let (kind, message) = match (stage, said) {
-            (Stage::Exec, Errno::NOENT) => (SetupFailureKind::ProgramNotFound, crate::program::not_found(&self.run.terms.request)),
-            (Stage::Exec, _) => {
-                (SetupFailureKind::ProgramNotExecutable, format!("`{name}` cannot be executed: {said}"))
-            }
+            (Stage::Exec, Errno::NOENT) => (
+                SetupFailureKind::ProgramNotFound,
+                crate::program::not_found(&self.run.terms.request),
+            ),
+            (Stage::Exec, _) => (
+                SetupFailureKind::ProgramNotExecutable,
+                format!("`{name}` cannot be executed: {said}"),
+            ),
             (Stage::Cwd, _) => (
                 SetupFailureKind::Sandbox,
-                format!("cannot start in the working directory: {said}; name one that exists inside with --cwd"),
+                format!(
+                    "cannot start in the working directory: {said}; name one that exists inside with --cwd"
+                ),
             ),
-            (stage, _) => (SetupFailureKind::Sandbox, format!("could not {}: {said}", stage.describe())),
+            (stage, _) => (
+                SetupFailureKind::Sandbox,
+                format!("could not {}: {said}", stage.describe()),
+            ),
         };
-        SetupFailure { kind, step: stage.describe().to_owned(), message, errno: Some(errno) }
+        SetupFailure {
+            kind,
+            step: stage.describe().to_owned(),
+            message,
+            errno: Some(errno),
+        }
     }
+}
+
+/// Calls that would have changed what the file system is, rather than what is in it.
+const FILE_SYSTEM_CALLS: [&str; 14] = [
+    "mount",
+    "umount2",
+    "pivot_root",
+    "chroot",
+    "open_tree",
+    "open_tree_attr",
+    "move_mount",
+    "fsopen",
+    "fsmount",
+    "fsconfig",
+    "fspick",
+    "mount_setattr",
+    "open_by_handle_at",
+    "mknodat",
+];
+
+fn denials(denied: &BTreeMap<u32, u64>, without_route: u64) -> Vec<Denial> {
+    let refused = denied.iter().map(|(&number, &count)| {
+        let what = Host::call_name(number);
+        let kind = match what.as_str() {
+            "socket" | "socketpair" => DenialKind::Network,
+            call if FILE_SYSTEM_CALLS.contains(&call) => DenialKind::Filesystem,
+            _ => DenialKind::Syscall,
+        };
+        Denial { kind, what, count }
+    });
+    let unreachable = (without_route > 0).then(|| Denial {
+        kind: DenialKind::Network,
+        what: "an address outside the sandbox".to_owned(),
+        count: without_route,
+    });
+    refused.chain(unreachable).collect()
 }

@@ -41,7 +41,15 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 impl Watch {
     pub(crate) fn new(limits: Limits, parallelism: u32, root: u32, growths: Vec<Growth>) -> Self {
-        Self { limits, parallelism, root, scratch: None, growths, seen: Seen::default(), next_look: Instant::now() }
+        Self {
+            limits,
+            parallelism,
+            root,
+            scratch: None,
+            growths,
+            seen: Seen::default(),
+            next_look: Instant::now(),
+        }
     }
 
     pub(crate) fn set_scratch(&mut self, scratch: OwnedFd) {
@@ -57,33 +65,58 @@ impl Watch {
         let counters = group.map(RunGroup::counters).unwrap_or_default();
         let polled = (group.is_none() || counters.cpu.is_none()).then(|| self.look_at_tree());
         let cpu = counters.cpu.unwrap_or(self.seen.cpu);
-        self.schedule(cpu, if polled.is_some() { LOOK_AT_TREE } else { LOOK_AT_GROUP });
+        self.schedule(
+            cpu,
+            if polled.is_some() {
+                LOOK_AT_TREE
+            } else {
+                LOOK_AT_GROUP
+            },
+        );
         if let Cap::AtMost(limit) = self.limits.cpu_time
             && cpu >= limit
         {
             return Some(StopCause::CpuTime { limit });
         }
-        self.refused(&counters).or_else(|| self.over_memory(polled.as_ref())).or_else(|| self.over_disk())
+        self.refused(&counters)
+            .or_else(|| self.over_memory(polled.as_ref()))
+            .or_else(|| self.over_disk())
     }
 
     /// What the kernel refused or killed, by its own counters: also true after the program has ended.
     pub(crate) fn refused(&self, counters: &Counters) -> Option<StopCause> {
         match (self.limits.memory, self.limits.processes) {
             (Cap::AtMost(limit), _) if counters.oom_kills > 0 => Some(StopCause::Memory { limit }),
-            (_, Cap::AtMost(limit)) if counters.forks_refused > 0 => Some(StopCause::Processes { limit }),
+            (_, Cap::AtMost(limit)) if counters.forks_refused > 0 => {
+                Some(StopCause::Processes { limit })
+            }
             _ => None,
         }
     }
 
     pub(crate) fn over_disk(&mut self) -> Option<StopCause> {
-        let Cap::AtMost(limit) = self.limits.disk else { return None };
-        let scratch = self.scratch.as_ref().and_then(|scratch| disk::scratch_use(scratch.as_fd()));
+        let Cap::AtMost(limit) = self.limits.disk else {
+            return None;
+        };
+        let scratch = self
+            .scratch
+            .as_ref()
+            .and_then(|scratch| disk::scratch_use(scratch.as_fd()));
         if scratch.is_some_and(|scratch| scratch.is_full) {
-            return Some(StopCause::Disk { limit, place: DiskPlace::Scratch });
+            return Some(StopCause::Disk {
+                limit,
+                place: DiskPlace::Scratch,
+            });
         }
         let root = self.root;
-        let over = self.growths.iter_mut().any(|growth| growth.is_over(|| proc::tree_usage(root).pids));
-        over.then_some(StopCause::Disk { limit, place: DiskPlace::Workspace })
+        let over = self
+            .growths
+            .iter_mut()
+            .any(|growth| growth.is_over(|| proc::tree_usage(root).pids));
+        over.then_some(StopCause::Disk {
+            limit,
+            place: DiskPlace::Workspace,
+        })
     }
 
     /// The final figures. `cpu_by_wait` is what wait4 counted, for when nothing else did.
@@ -91,9 +124,16 @@ impl Watch {
         let seen = |value: u64| (value > 0).then_some(value);
         Usage {
             cpu: counters.cpu.unwrap_or(cpu_by_wait.max(self.seen.cpu)),
-            memory_peak: counters.memory_peak.or(seen(self.seen.memory)).map(Bytes::new),
+            memory_peak: counters
+                .memory_peak
+                .or(seen(self.seen.memory))
+                .map(Bytes::new),
             processes_peak: counters.processes_peak.or(seen(self.seen.tasks)),
-            disk: self.scratch.as_ref().and_then(|scratch| disk::scratch_use(scratch.as_fd())).map(|scratch| scratch.used),
+            disk: self
+                .scratch
+                .as_ref()
+                .and_then(|scratch| disk::scratch_use(scratch.as_fd()))
+                .map(|scratch| scratch.used),
             ..Usage::default()
         }
     }
@@ -107,8 +147,14 @@ impl Watch {
 
     /// Without a memory controller: resident pages first, which are cheap and count shared ones too often; only above the limit the exact figure.
     fn over_memory(&mut self, tree: Option<&TreeUsage>) -> Option<StopCause> {
-        let (Cap::AtMost(limit), Some(tree)) = (self.limits.memory, tree) else { return None };
-        let files = self.scratch.as_ref().and_then(|scratch| disk::scratch_use(scratch.as_fd())).map_or(0, |scratch| scratch.used.get())
+        let (Cap::AtMost(limit), Some(tree)) = (self.limits.memory, tree) else {
+            return None;
+        };
+        let files = self
+            .scratch
+            .as_ref()
+            .and_then(|scratch| disk::scratch_use(scratch.as_fd()))
+            .map_or(0, |scratch| scratch.used.get())
             + proc::nameless_bytes(&tree.pids, None);
         let mut bytes = tree.resident_bytes + files;
         if bytes > limit.get() {

@@ -27,7 +27,11 @@ pub(crate) struct Beside<'a, T> {
 
 impl<T: Copy> Work<T> {
     pub(crate) const fn new(work: fn() -> T) -> Self {
-        Self { result: UnsafeCell::new(None), work, stack: [const { MaybeUninit::uninit() }; STACK] }
+        Self {
+            result: UnsafeCell::new(None),
+            work,
+            stack: [const { MaybeUninit::uninit() }; STACK],
+        }
     }
 
     /// Starts the work, which must keep to raw system calls.
@@ -36,14 +40,19 @@ impl<T: Copy> Work<T> {
         // SAFETY: the works of this crate make raw system calls only. `self` stays borrowed until the process has been waited for; a caller that ends
         // before that ends the whole pid namespace with it.
         let pid = unsafe { clone::spawn_sharing_all(&mut self.stack, enter::<T>, argument) }?;
-        Ok(Beside { pid, result: &self.result })
+        Ok(Beside {
+            pid,
+            result: &self.result,
+        })
     }
 }
 
 impl<T: Copy> Beside<'_, T> {
     /// Waits for the work to be done.
     pub(crate) fn wait(self) -> Result<T, Errno> {
-        while let Err(Errno::INTR) = rustix::process::waitpid(Some(self.pid), WaitOptions::empty()) {}
+        while let Err(Errno::INTR) = rustix::process::waitpid(Some(self.pid), WaitOptions::empty())
+        {
+        }
         // SAFETY: the only other user of the cell has ended.
         unsafe { *self.result.get() }.ok_or(Errno::CHILD)
     }

@@ -23,6 +23,8 @@ pub struct Blueprint {
     /// Whether refused calls go to a listener, which is then sent to the supervisor.
     pub listener: Listener,
     pub landlock: Option<Rules>,
+    /// Whether init looks, at the end, how often something tried to leave the network namespace: it costs a few dozen microseconds.
+    pub routes: Routes,
     /// CPUs that programs may run on; empty for all.
     pub cpus: Vec<usize>,
 }
@@ -51,6 +53,12 @@ pub struct Identity {
 pub enum Privileged {
     Yes,
     No,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Routes {
+    Counted,
+    Ignored,
 }
 
 /// Where a prepared mount waits between the step that makes it and the step that attaches it.

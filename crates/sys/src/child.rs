@@ -65,7 +65,8 @@ pub(crate) fn start(
     let mut stack = [const { std::mem::MaybeUninit::uninit() }; 128 * 1024];
     // SAFETY: `entry` keeps to raw system calls; `start` and `stack` outlive the child's use of them, since the call returns only after the child
     // has executed the program or ended.
-    let pid = unsafe { clone::spawn_until_exec(&mut stack, entry, (&raw const start).cast_mut().cast()) };
+    let pid =
+        unsafe { clone::spawn_until_exec(&mut stack, entry, (&raw const start).cast_mut().cast()) };
     let pid = pid.map_err(|errno| (Stage::Clone, errno))?;
     match start.failure.into_inner() {
         None => Ok(pid.as_raw_nonzero().get()),

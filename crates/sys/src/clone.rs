@@ -128,9 +128,15 @@ pub(crate) unsafe fn spawn_until_exec(
 
 /// Stacks grow down, and the ABI wants them aligned.
 fn top(stack: &mut [std::mem::MaybeUninit<u8>]) -> *mut libc::c_void {
-    stack.as_mut_ptr_range().end.map_addr(|addr| addr & !15).cast()
+    stack
+        .as_mut_ptr_range()
+        .end
+        .map_addr(|addr| addr & !15)
+        .cast()
 }
 
 fn last_error() -> Errno {
-    std::io::Error::last_os_error().raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)
+    std::io::Error::last_os_error()
+        .raw_os_error()
+        .map_or(Errno::AGAIN, Errno::from_raw_os_error)
 }

@@ -30,7 +30,9 @@ pub(crate) fn build(
                 .map_err(|errno| (Stage::Identity, errno))?;
         }
         Isolation::Namespaces(identity) => {
-            let begun = network_work.begin().map_err(|errno| (Stage::NetworkNamespace, errno))?;
+            let begun = network_work
+                .begin()
+                .map_err(|errno| (Stage::NetworkNamespace, errno))?;
             network_maker = Some(begun);
             await_mapping(control)?;
             if identity.privileged == Privileged::Yes {
@@ -185,4 +187,3 @@ fn empty_bounding_set() -> Result<(), Errno> {
     }
     Ok(())
 }
-

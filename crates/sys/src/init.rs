@@ -10,19 +10,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::Signal;
 
-use crate::blueprint::{Blueprint, Isolation};
+use crate::blueprint::{Blueprint, Isolation, Routes};
 use crate::child::{self, Stdio};
 use crate::protocol::{
-    self, Afterwards, INLINE_MAX, KIND_EXEC, KIND_EXEC_IN_MEMORY_FILE, KIND_SIGNAL,
-    MAX_FDS, Stage,
+    self, Afterwards, INLINE_MAX, KIND_EXEC, KIND_EXEC_IN_MEMORY_FILE, KIND_SIGNAL, MAX_FDS, Stage,
 };
 use crate::steps::{self, Built};
-use crate::{descendants, enclose, raw, signals};
+use crate::{descendants, enclose, raw, routes, signals};
 
 /// A failure inside: where, and what the kernel said.
 pub(crate) type Failure = (Stage, Errno);
@@ -258,14 +255,24 @@ impl<'a> Server<'a> {
             match self.main {
                 Some((main, afterwards)) if main == pid => {
                     self.main = None;
-                    let _ =
-                        protocol::send(self.control, &protocol::exited(status, cpu_micros), &[]);
+                    let _ = protocol::send(
+                        self.control,
+                        &protocol::exited(status, cpu_micros, self.routes()),
+                        &[],
+                    );
                     if afterwards == Afterwards::End {
                         self.end();
                     }
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn routes(&self) -> Option<u64> {
+        match self.blueprint.routes {
+            Routes::Counted => routes::attempts_without_route(),
+            Routes::Ignored => None,
         }
     }
 

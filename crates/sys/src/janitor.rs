@@ -50,13 +50,19 @@ struct Work {
 
 impl std::fmt::Debug for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Work")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
 impl Janitor {
     /// Starts a janitor for the group `name`, before that is made: from its first moment on there is somebody to remove it.
-    pub fn start(hierarchy: &Hierarchy, name: &str, sandbox: Option<&Sandbox>) -> Result<Self, Errno> {
+    pub fn start(
+        hierarchy: &Hierarchy,
+        name: &str,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<Self, Errno> {
         let (wake, lifeline) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (groups_gone, tell) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // A sandbox that has already failed has none; the host backend's is our own, and never torn down.
@@ -84,7 +90,12 @@ impl Janitor {
         let started = unsafe { clone::spawn_sharing_memory(&mut stack, 0, watch, argument) };
         work.stack = stack;
         let (_, pidfd) = started?;
-        Ok(Self { pidfd, lifeline: Some(lifeline), groups_gone, work: ManuallyDrop::new(work) })
+        Ok(Self {
+            pidfd,
+            lifeline: Some(lifeline),
+            groups_gone,
+            work: ManuallyDrop::new(work),
+        })
     }
 
     /// Tells the janitor to begin: everything in the group has ended or is about to. The group's counters can no longer be read.
@@ -104,7 +115,10 @@ impl Janitor {
 impl Drop for Janitor {
     fn drop(&mut self) {
         self.begin();
-        while let Err(Errno::INTR) = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {}
+        while let Err(Errno::INTR) =
+            rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+        {
+        }
         // SAFETY: the janitor has ended, and this is the only place that drops it.
         unsafe { ManuallyDrop::drop(&mut self.work) };
     }
@@ -122,7 +136,10 @@ fn remove(place: BorrowedFd<'_>, name: &CStr) {
     for _ in 0..TRIES {
         match rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR) {
             Err(Errno::BUSY) => {
-                let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: nap });
+                let _ = rustix::thread::nanosleep(&Timespec {
+                    tv_sec: 0,
+                    tv_nsec: nap,
+                });
                 nap = (nap * 2).min(LONGEST_NAP_NANOS);
             }
             _ => return,
@@ -143,13 +160,20 @@ extern "C" fn watch(argument: *mut libc::c_void) -> libc::c_int {
         sweep(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
     }
     // SAFETY: as above. Readable only as end of file: nobody ever writes.
-    while let Err(Errno::INTR) = rustix::io::read(unsafe { BorrowedFd::borrow_raw(work.wake) }, &mut [0u8; 1]) {}
+    while let Err(Errno::INTR) =
+        rustix::io::read(unsafe { BorrowedFd::borrow_raw(work.wake) }, &mut [0u8; 1])
+    {}
     for &place in places {
         // SAFETY: as above.
         remove(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
     }
     // SAFETY: this process's own copy, which nothing uses again. Closing it is the message.
-    let _ = unsafe { raw::syscall(libc::SYS_close, [work.groups_gone.cast_unsigned() as usize, 0, 0, 0, 0, 0]) };
+    let _ = unsafe {
+        raw::syscall(
+            libc::SYS_close,
+            [work.groups_gone.cast_unsigned() as usize, 0, 0, 0, 0, 0],
+        )
+    };
     raw::exit(0)
 }
 
@@ -170,7 +194,10 @@ fn shield() {
 /// Closes every descriptor but those that are used: above all our copy of the lifeline's writing end, or we would wait for ourselves.
 fn keep_only(work: &Work) {
     let mut keep = [-1; MAX_KEPT];
-    let used = work.places.iter().chain([&work.mount_namespace, &work.wake, &work.groups_gone]);
+    let used = work
+        .places
+        .iter()
+        .chain([&work.mount_namespace, &work.wake, &work.groups_gone]);
     for (slot, fd) in keep.iter_mut().zip(used) {
         *slot = *fd;
     }

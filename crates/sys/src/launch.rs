@@ -34,7 +34,9 @@ struct Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner").field("blueprint", &self.blueprint).finish_non_exhaustive()
+        f.debug_struct("Inner")
+            .field("blueprint", &self.blueprint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -61,10 +63,17 @@ pub enum Kill {
 }
 
 /// Clones the init of a new sandbox, in the version 2 cgroup if one is given. It builds itself while this returns; [`Sandbox::receive`] tells how it went.
-pub fn launch(blueprint: Blueprint, cgroup: Option<BorrowedFd<'_>>) -> Result<Sandbox, LaunchError> {
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(LaunchError::Socket)?;
+pub fn launch(
+    blueprint: Blueprint,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<Sandbox, LaunchError> {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(LaunchError::Socket)?;
     let mut keep: Vec<i32> = blueprint.trees.iter().map(AsRawFd::as_raw_fd).collect();
     keep.push(theirs.as_raw_fd());
     keep.sort_unstable();
@@ -77,11 +86,22 @@ pub fn launch(blueprint: Blueprint, cgroup: Option<BorrowedFd<'_>>) -> Result<Sa
         Isolation::None => None,
     };
     let control = theirs.as_raw_fd();
-    let mut inner = Box::new(Inner { blueprint, keep, control, stack: clone::stack(STACK) });
+    let mut inner = Box::new(Inner {
+        blueprint,
+        keep,
+        control,
+        stack: clone::stack(STACK),
+    });
     let (pid, pidfd) = clone_init(&mut inner, cgroup).map_err(LaunchError::Clone)?;
     // The descriptor tables are separate from here on: init keeps its copy.
     drop(theirs);
-    let sandbox = Sandbox { pid, pidfd, control: ours, reaped: false, inner };
+    let sandbox = Sandbox {
+        pid,
+        pidfd,
+        control: ours,
+        reaped: false,
+        inner,
+    };
     if let Some(identity) = identity {
         write_maps(pid, &identity)?;
     }
@@ -206,7 +226,11 @@ fn namespaces(isolation: Isolation) -> i32 {
     match isolation {
         Isolation::None => 0,
         Isolation::Namespaces(_) => {
-            libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS
+            libc::CLONE_NEWUSER
+                | libc::CLONE_NEWPID
+                | libc::CLONE_NEWNS
+                | libc::CLONE_NEWIPC
+                | libc::CLONE_NEWUTS
         }
     }
 }

@@ -24,6 +24,7 @@ mod network;
 pub mod proc;
 pub mod protocol;
 mod raw;
+mod routes;
 pub mod seccomp;
 pub mod signals;
 mod steps;

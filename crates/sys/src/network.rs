@@ -24,7 +24,8 @@ pub(crate) fn enter(maker: Beside<'_, Made>) -> Result<(), Failure> {
     let namespace = maker.wait().map_err(at)??;
     // SAFETY: the maker left this descriptor for us, and it has ended.
     let namespace = unsafe { OwnedFd::from_raw_fd(namespace) };
-    rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).map_err(at)
+    rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(at)
 }
 
 /// A namespace with loopback up: test runners and build servers talk to themselves over it.
@@ -33,8 +34,13 @@ fn make() -> Made {
     let at_loopback = |errno| (Stage::Loopback, errno);
     // SAFETY: the namespace is this process's own; the descriptor table that it shares is not unshared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(at_namespace)?;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-        .map_err(at_loopback)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(at_loopback)?;
     // struct ifreq: 16 bytes of name, then a union of 24 bytes that starts with the flags.
     let mut request = [0u8; 40];
     request[..2].copy_from_slice(b"lo");
@@ -43,9 +49,16 @@ fn make() -> Made {
     let fd = socket.as_raw_fd().cast_unsigned() as usize;
     let at = request.as_mut_ptr().expose_provenance();
     // SAFETY: the kernel reads one ifreq (40 bytes).
-    unsafe { raw::syscall(libc::SYS_ioctl, [fd, libc::SIOCSIFFLAGS as usize, at, 0, 0, 0]) }.map_err(at_loopback)?;
+    unsafe {
+        raw::syscall(
+            libc::SYS_ioctl,
+            [fd, libc::SIOCSIFFLAGS as usize, at, 0, 0, 0],
+        )
+    }
+    .map_err(at_loopback)?;
     // SAFETY: takes no pointer; returns a new descriptor of the socket's namespace.
-    let namespace = unsafe { raw::syscall(libc::SYS_ioctl, [fd, SIOCGSKNS, 0, 0, 0, 0]) }.map_err(at_namespace)?;
+    let namespace = unsafe { raw::syscall(libc::SYS_ioctl, [fd, SIOCGSKNS, 0, 0, 0, 0]) }
+        .map_err(at_namespace)?;
     i32::try_from(namespace).map_err(|_| at_namespace(Errno::BADF))
 }
 

@@ -31,6 +31,7 @@ const KIND_STARTED: u8 = 18;
 const KIND_EXEC_FAILED: u8 = 19;
 const KIND_LISTENER: u8 = 20;
 const KIND_EXITED: u8 = 21;
+const NOT_COUNTED: u64 = u64::MAX;
 
 /// A program to execute, laid out so that init can hand it to `execve` in place: after the header come the pointer tables, whose entries are offsets
 /// from the start and become addresses by one addition each, then the strings.
@@ -133,6 +134,8 @@ pub enum Event {
     Exited {
         status: WaitStatus,
         cpu: Duration,
+        /// Attempts to reach an address that no route leads to, when they were counted.
+        without_route: Option<u64>,
     },
 }
 
@@ -269,8 +272,12 @@ pub(crate) fn started(pid: i32) -> [u8; 32] {
     encode((KIND_STARTED, [pid.unsigned_abs().into(), 0, 0]))
 }
 
-pub(crate) fn exited(status: i32, cpu_micros: u64) -> [u8; 32] {
-    encode((KIND_EXITED, [status.cast_unsigned().into(), cpu_micros, 0]))
+pub(crate) fn exited(status: i32, cpu_micros: u64, without_route: Option<u64>) -> [u8; 32] {
+    let routes = without_route.unwrap_or(NOT_COUNTED);
+    encode((
+        KIND_EXITED,
+        [status.cast_unsigned().into(), cpu_micros, routes],
+    ))
 }
 
 /// Reads the next event. `None` when init has gone without another word.
@@ -330,6 +337,7 @@ fn decode(bytes: &[u8; 32], fds: Vec<OwnedFd>) -> Result<Event, Errno> {
         KIND_EXITED => Event::Exited {
             status: wait_status(signed(values[0])?),
             cpu: Duration::from_micros(values[1]),
+            without_route: Some(values[2]).filter(|&count| count != NOT_COUNTED),
         },
         _ => return Err(Errno::BADMSG),
     })
@@ -405,12 +413,17 @@ mod tests {
 
     #[test]
     fn events_survive_the_wire() {
-        let event = decode(&exited(9, 1_500_000), Vec::new()).unwrap();
-        let Event::Exited { status, cpu } = event else {
+        let event = decode(&exited(9, 1_500_000, Some(4)), Vec::new()).unwrap();
+        let Event::Exited {
+            status,
+            cpu,
+            without_route,
+        } = event
+        else {
             panic!("{event:?}")
         };
         assert_eq!(status, WaitStatus::Signaled { signal: 9 });
-        assert_eq!(cpu, Duration::from_millis(1500));
+        assert_eq!((cpu, without_route), (Duration::from_millis(1500), Some(4)));
         let event = decode(&setup_failed(Stage::Step(3), Errno::PERM), Vec::new()).unwrap();
         let Event::SetupFailed { stage, errno } = event else {
             panic!("{event:?}")

@@ -10,10 +10,17 @@ use crate::raw;
 /// Blocks these signals for the calling thread and returns a descriptor that becomes readable when one arrives. Programs in a sandbox start with
 /// nothing blocked.
 pub fn watch(signals: &[Signal]) -> Result<OwnedFd, Errno> {
-    let mask = signals.iter().fold(0u64, |mask, signal| mask | 1 << (signal.as_raw() - 1));
+    let mask = signals
+        .iter()
+        .fold(0u64, |mask, signal| mask | 1 << (signal.as_raw() - 1));
     let at = (&raw const mask).expose_provenance();
     // SAFETY: the kernel reads 8 bytes of mask.
-    unsafe { raw::syscall(libc::SYS_rt_sigprocmask, [libc::SIG_BLOCK.cast_unsigned() as usize, at, 0, 8, 0, 0])? };
+    unsafe {
+        raw::syscall(
+            libc::SYS_rt_sigprocmask,
+            [libc::SIG_BLOCK.cast_unsigned() as usize, at, 0, 8, 0, 0],
+        )?
+    };
     let flags = (libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).cast_unsigned() as usize;
     // SAFETY: the kernel reads 8 bytes of mask.
     let fd = unsafe { raw::syscall(libc::SYS_signalfd4, [usize::MAX, at, 8, flags, 0, 0])? };

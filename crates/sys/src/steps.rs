@@ -46,7 +46,10 @@ pub(crate) fn execute(steps: &[Step], trees: &[OwnedFd]) -> Result<Built, (usize
     }
     if let Some((index, detaching)) = detaching {
         // Nothing is started before the host's tree is gone.
-        detaching.wait().and_then(|detached| detached).map_err(|errno| (index, errno))?;
+        detaching
+            .wait()
+            .and_then(|detached| detached)
+            .map_err(|errno| (index, errno))?;
     }
     Ok(built)
 }
@@ -106,13 +109,15 @@ fn execute_one(
                 None => Ok(()),
             }
         }
-        Step::Cover { slot, target } => match slots.get_mut(usize::from(slot.0)).and_then(Option::take) {
-            Some(mount) => match mount::attach(mount.as_fd(), target) {
-                Err(Errno::NOENT) => Ok(()),
-                other => other,
-            },
-            None => Ok(()),
-        },
+        Step::Cover { slot, target } => {
+            match slots.get_mut(usize::from(slot.0)).and_then(Option::take) {
+                Some(mount) => match mount::attach(mount.as_fd(), target) {
+                    Err(Errno::NOENT) => Ok(()),
+                    other => other,
+                },
+                None => Ok(()),
+            }
+        }
         Step::Chdir { path } => rustix::process::chdir(path),
         Step::Mkdir { path, mode } => make_dir(path, *mode),
         Step::Symlink { target, path } => match rustix::fs::symlinkat(target, CWD, path) {

@@ -7,10 +7,23 @@ const DETAIL: &str = "stopped: CPU time limit of 500 ms used up; raise it with -
 
 #[track_caller]
 fn burn(way: Way, attack: &[&str]) {
-    let Some(host) = cofferdam_testkit::Host::new(env!("CARGO_BIN_EXE_cofferdam"), &[Need::Gcc]) else { return };
+    let Some(host) = cofferdam_testkit::Host::new(env!("CARGO_BIN_EXE_cofferdam"), &[Need::Gcc])
+    else {
+        return;
+    };
     let tree = Hostile::Tree.compile();
     let (mount, inside) = (tree.mount(), tree.inside());
-    let mut args = vec!["run", "--cpu-time", "500ms", "--timeout", "6s", "--mount", &mount, "--", &inside];
+    let mut args = vec![
+        "run",
+        "--cpu-time",
+        "500ms",
+        "--timeout",
+        "6s",
+        "--mount",
+        &mount,
+        "--",
+        &inside,
+    ];
     args.extend(attack);
     let run = host.launch(args).way(way).json().finish();
     run.assert_stopped("cpu_time", 152, DETAIL);
@@ -23,7 +36,10 @@ fn burn(way: Way, attack: &[&str]) {
 fn assert_near_the_limit(way: Way, run: &Finished) {
     let used = run.usage("cpu_ms");
     let most = if way.has_cgroups() { 650.0 } else { 900.0 };
-    assert!((450.0..most).contains(&used), "{way:?}: {used} ms of CPU time for a limit of 500: {run:#?}");
+    assert!(
+        (450.0..most).contains(&used),
+        "{way:?}: {used} ms of CPU time for a limit of 500: {run:#?}"
+    );
 }
 
 #[test]
@@ -65,7 +81,11 @@ fn burners_that_nobody_waits_for_are_counted() {
 fn sleeping_costs_no_cpu_time() {
     let host = host!();
     for way in Way::all() {
-        let run = host.launch(["run", "--cpu-time", "300ms", "--", "sleep", "0.6"]).way(way).json().finish();
+        let run = host
+            .launch(["run", "--cpu-time", "300ms", "--", "sleep", "0.6"])
+            .way(way)
+            .json()
+            .finish();
         run.assert_success();
         assert!(run.usage("cpu_ms") < 100.0, "{run:#?}");
     }
@@ -77,9 +97,16 @@ fn the_cpu_time_of_children_is_reported() {
     for way in Way::all() {
         let burn = "import time\nwhile time.process_time() < 0.3: pass";
         let script = format!("python3 -c '{burn}' & python3 -c '{burn}'; wait");
-        let run = host.launch(["run", "--", "sh", "-c", &script]).way(way).json().finish();
+        let run = host
+            .launch(["run", "--", "sh", "-c", &script])
+            .way(way)
+            .json()
+            .finish();
         run.assert_success();
         let used = run.usage("cpu_ms");
-        assert!((580.0..900.0).contains(&used), "{way:?}: {used} ms for two burners of 300: {run:#?}");
+        assert!(
+            (580.0..900.0).contains(&used),
+            "{way:?}: {used} ms for two burners of 300: {run:#?}"
+        );
     }
 }

@@ -14,8 +14,16 @@ fn the_visible_cpus_equal_the_share() {
     let host = host!(Need::Python, Need::TwoCpus);
     for way in Way::all() {
         for (share, seen) in [("1", "1 1 1 1 1 1\n"), ("2", "2 2 2 2 2 2\n")] {
-            let run = host.launch(["run", "--cpus", share, "--", "python3", "-c", COUNT_CPUS]).way(way).json().finish();
-            assert_eq!((run.out().as_str(), run.code()), (seen, 0), "{way:?}: {run:#?}");
+            let run = host
+                .launch(["run", "--cpus", share, "--", "python3", "-c", COUNT_CPUS])
+                .way(way)
+                .json()
+                .finish();
+            assert_eq!(
+                (run.out().as_str(), run.code()),
+                (seen, 0),
+                "{way:?}: {run:#?}"
+            );
             assert_eq!(run.enforced_by("cpus"), way.group_or("affinity"));
         }
     }
@@ -32,10 +40,25 @@ fn half_a_cpu_is_shown_as_one() {
 fn a_quota_holds_against_several_burners_accurate() {
     let host = host!(Need::Gcc, Need::Cgroup, Need::TwoCpus);
     let tree = Hostile::Tree.compile();
-    let run = host.json(["run", "--cpus", "0.5", "--timeout", "1s", "--mount", &tree.mount(), "--", &tree.inside(), "burn", "3"]);
+    let run = host.json([
+        "run",
+        "--cpus",
+        "0.5",
+        "--timeout",
+        "1s",
+        "--mount",
+        &tree.mount(),
+        "--",
+        &tree.inside(),
+        "burn",
+        "3",
+    ]);
     assert_eq!(run.ending(), "wall_time");
     let used = run.usage("cpu_ms");
-    assert!((350.0..=620.0).contains(&used), "half a CPU for one second is 500 ms, not {used}");
+    assert!(
+        (350.0..=620.0).contains(&used),
+        "half a CPU for one second is 500 ms, not {used}"
+    );
 }
 
 #[test]
@@ -53,10 +76,17 @@ while True:
     except OSError: break
 ";
     for way in Way::all().into_iter().filter(|way| !way.has_cgroups()) {
-        let run = host.launch(["run", "--cpus", "1", "--", "python3", "-c", script]).way(way).json().finish();
+        let run = host
+            .launch(["run", "--cpus", "1", "--", "python3", "-c", script])
+            .way(way)
+            .json()
+            .finish();
         run.assert_success();
         assert!(!run.out().contains("widened"), "{way:?}: {run:#?}");
-        assert!(run.usage("cpu_ms") < 1300.0, "{way:?}: more than one CPU: {run:#?}");
+        assert!(
+            run.usage("cpu_ms") < 1300.0,
+            "{way:?}: more than one CPU: {run:#?}"
+        );
     }
 }
 
@@ -64,10 +94,17 @@ while True:
 fn a_fraction_of_a_cpu_is_refused_where_nothing_can_hold_it() {
     let host = host!();
     for way in Way::all().into_iter().filter(|way| !way.has_cgroups()) {
-        let refused = host.launch(["run", "--cpus", "0.5", "--", "true"]).way(way).finish();
+        let refused = host
+            .launch(["run", "--cpus", "0.5", "--", "true"])
+            .way(way)
+            .finish();
         refused.assert_refused(125, "limit.unenforceable");
         assert!(refused.err().contains("--waive cpus"), "{refused:#?}");
-        let waived = host.launch(["run", "--cpus", "0.5", "--waive", "cpus", "--", "true"]).way(way).json().finish();
+        let waived = host
+            .launch(["run", "--cpus", "0.5", "--waive", "cpus", "--", "true"])
+            .way(way)
+            .json()
+            .finish();
         waived.assert_success();
         assert_eq!(waived.enforced_by("cpus"), "waived");
     }
@@ -87,7 +124,11 @@ try:
 except OSError as error: print(error.errno, max(fds))
 ";
     for way in Way::all() {
-        let run = host.launch(["run", "--open-files", "32", "--", "python3", "-c", script]).way(way).json().finish();
+        let run = host
+            .launch(["run", "--open-files", "32", "--", "python3", "-c", script])
+            .way(way)
+            .json()
+            .finish();
         assert_eq!(run.out(), "(32, 32)\nrefused\n24 31\n", "{way:?}: {run:#?}");
         assert_eq!(run.enforced_by("open_files"), "rlimit");
     }

@@ -4,12 +4,26 @@ use cofferdam_testkit::hostile::Hostile;
 use cofferdam_testkit::{Finished, Host, Need, Way, host};
 
 const SCRATCH: &str = "stopped: disk limit of 4 MiB reached in the scratch space (/tmp, /dev/shm, home); raise it with --disk";
-const WORKSPACE: &str = "stopped: disk limit of 4 MiB reached in the workspace; raise it with --disk";
+const WORKSPACE: &str =
+    "stopped: disk limit of 4 MiB reached in the workspace; raise it with --disk";
 
 /// Asks for four times the limit.
 fn fill_scratch(host: &Host, way: Way, attack: &str, dir: &str) -> Finished {
     let disk = Hostile::Disk.compile();
-    let args = ["run", "--disk", "4m", "--timeout", "10s", "--mount", &disk.mount(), "--", &disk.inside(), attack, dir, "16"];
+    let args = [
+        "run",
+        "--disk",
+        "4m",
+        "--timeout",
+        "10s",
+        "--mount",
+        &disk.mount(),
+        "--",
+        &disk.inside(),
+        attack,
+        dir,
+        "16",
+    ];
     let run = host.launch(args).way(way).json().finish();
     assert_eq!(run.enforced_by("disk"), "tmpfs+rlimit", "{way:?}");
     run
@@ -21,7 +35,10 @@ fn assert_scratch_holds(attack: &str, dir: &str) {
     for way in Way::all() {
         let run = fill_scratch(&host, way, attack, dir);
         run.assert_stopped("disk", 153, SCRATCH);
-        assert!(run.usage("disk_bytes") <= f64::from((4 << 20) + (256 << 10)), "{way:?}: {run:#?}");
+        assert!(
+            run.usage("disk_bytes") <= f64::from((4 << 20) + (256 << 10)),
+            "{way:?}: {run:#?}"
+        );
     }
 }
 
@@ -33,10 +50,29 @@ fn assert_workspace_holds(attack: &str) {
     for way in Way::all() {
         let workspace = host.workspace(way);
         let given = format!("{}:rw", workspace.display());
-        let args = ["run", "--disk", "4m", "--timeout", "10s", "--workspace", &given, "--mount", &disk.mount(), "--", &disk.inside(), attack, "/work", "64"];
+        let args = [
+            "run",
+            "--disk",
+            "4m",
+            "--timeout",
+            "10s",
+            "--workspace",
+            &given,
+            "--mount",
+            &disk.mount(),
+            "--",
+            &disk.inside(),
+            attack,
+            "/work",
+            "64",
+        ];
         let run = host.launch(args).way(way).json().finish();
         assert_eq!(run.enforced_by("disk"), "tmpfs+rlimit+poll", "{way:?}");
-        assert_eq!((run.ending(), run.code()), ("disk", 153), "{way:?}: {attack}: {run:#?}");
+        assert_eq!(
+            (run.ending(), run.code()),
+            ("disk", 153),
+            "{way:?}: {attack}: {run:#?}"
+        );
     }
 }
 
@@ -74,7 +110,21 @@ fn a_bomb_of_empty_files_is_stopped() {
 fn a_file_as_large_as_allowed_can_be_written() {
     let host = host!();
     for way in Way::all() {
-        let run = host.launch(["run", "--disk", "4m", "--", "dd", "if=/dev/zero", "of=/tmp/x", "bs=1M", "count=3"]).way(way).json().finish();
+        let run = host
+            .launch([
+                "run",
+                "--disk",
+                "4m",
+                "--",
+                "dd",
+                "if=/dev/zero",
+                "of=/tmp/x",
+                "bs=1M",
+                "count=3",
+            ])
+            .way(way)
+            .json()
+            .finish();
         run.assert_success();
     }
 }
@@ -85,7 +135,22 @@ fn copy_on_write_changes_share_the_limit() {
     let disk = Hostile::Disk.compile();
     for way in Way::all() {
         let given = format!("{}:cow", host.workspace(way).display());
-        let args = ["run", "--disk", "4m", "--timeout", "10s", "--workspace", &given, "--mount", &disk.mount(), "--", &disk.inside(), "many", "/work", "16"];
+        let args = [
+            "run",
+            "--disk",
+            "4m",
+            "--timeout",
+            "10s",
+            "--workspace",
+            &given,
+            "--mount",
+            &disk.mount(),
+            "--",
+            &disk.inside(),
+            "many",
+            "/work",
+            "16",
+        ];
         let run = host.launch(args).way(way).json().finish();
         run.assert_stopped("disk", 153, SCRATCH);
     }
@@ -107,8 +172,27 @@ fn the_message_names_the_workspace() {
     let disk = Hostile::Disk.compile();
     let way = Way::all()[0];
     let given = format!("{}:rw", host.workspace(way).display());
-    let args = ["run", "--disk", "4m", "--timeout", "10s", "--workspace", &given, "--mount", &disk.mount(), "--", &disk.inside(), "many", "/work", "64"];
-    host.launch(args).way(way).json().finish().assert_stopped("disk", 153, WORKSPACE);
+    let args = [
+        "run",
+        "--disk",
+        "4m",
+        "--timeout",
+        "10s",
+        "--workspace",
+        &given,
+        "--mount",
+        &disk.mount(),
+        "--",
+        &disk.inside(),
+        "many",
+        "/work",
+        "64",
+    ];
+    host.launch(args)
+        .way(way)
+        .json()
+        .finish()
+        .assert_stopped("disk", 153, WORKSPACE);
 }
 
 #[test]
@@ -132,10 +216,34 @@ fn files_in_thousands_of_directories_count() {
     let disk = Hostile::Disk.compile();
     for way in Way::all() {
         let given = format!("{}:rw", host.workspace(way).display());
-        let args = ["run", "--disk", "4m", "--timeout", "10s", "--workspace", &given, "--mount", &disk.mount(), "--", &disk.inside(), "wide", "/work", "64"];
+        let args = [
+            "run",
+            "--disk",
+            "4m",
+            "--timeout",
+            "10s",
+            "--workspace",
+            &given,
+            "--mount",
+            &disk.mount(),
+            "--",
+            &disk.inside(),
+            "wide",
+            "/work",
+            "64",
+        ];
         // A caller with as few descriptors as a shell usually has.
-        let run = host.launch(args).from_shell("ulimit -n 256; exec \"$@\"").way(way).json().finish();
-        assert_eq!((run.ending(), run.code()), ("disk", 153), "{way:?}: {run:#?}");
+        let run = host
+            .launch(args)
+            .from_shell("ulimit -n 256; exec \"$@\"")
+            .way(way)
+            .json()
+            .finish();
+        assert_eq!(
+            (run.ending(), run.code()),
+            ("disk", 153),
+            "{way:?}: {run:#?}"
+        );
     }
 }
 
@@ -156,7 +264,21 @@ fn what_the_caller_put_into_the_workspace_does_not_count() {
         let workspace = host.workspace(way);
         std::fs::write(workspace.join("large"), vec![1; 8 << 20]).unwrap();
         let given = format!("{}:rw", workspace.display());
-        let run = host.launch(["run", "--disk", "4m", "--workspace", &given, "--", "sh", "-c", "echo x >small; sleep 1.2"]).way(way).json().finish();
+        let run = host
+            .launch([
+                "run",
+                "--disk",
+                "4m",
+                "--workspace",
+                &given,
+                "--",
+                "sh",
+                "-c",
+                "echo x >small; sleep 1.2",
+            ])
+            .way(way)
+            .json()
+            .finish();
         run.assert_success();
     }
 }

@@ -9,7 +9,19 @@ const DETAIL: &str = "stopped: memory limit of 48 MiB reached; raise it with --m
 fn eat(host: &Host, way: Way, attack: &str) -> Finished {
     let memory = Hostile::Memory.compile();
     let (mount, inside) = (memory.mount(), memory.inside());
-    let args = ["run", "--memory", "48m", "--timeout", "10s", "--mount", &mount, "--", &inside, attack, "192"];
+    let args = [
+        "run",
+        "--memory",
+        "48m",
+        "--timeout",
+        "10s",
+        "--mount",
+        &mount,
+        "--",
+        &inside,
+        attack,
+        "192",
+    ];
     let run = host.launch(args).way(way).json().finish();
     assert_eq!(run.enforced_by("memory"), way.group_or("poll"), "{way:?}");
     run
@@ -25,7 +37,10 @@ fn assert_stopped(attack: &str) {
         // A look every 10 ms can be overshot; a group cannot.
         let peak = run.usage("memory_peak_bytes") / f64::from(1 << 20);
         let most = if way.has_cgroups() { 48.1 } else { 192.0 };
-        assert!((30.0..=most).contains(&peak), "{way:?}: a peak of {peak} MiB: {run:#?}");
+        assert!(
+            (30.0..=most).contains(&peak),
+            "{way:?}: a peak of {peak} MiB: {run:#?}"
+        );
     }
 }
 
@@ -38,7 +53,11 @@ fn assert_stopped_or_refused(attack: &str) {
         if way.has_cgroups() || run.ending() != "exited" {
             run.assert_stopped("memory", 137, DETAIL);
         } else {
-            assert_eq!((run.code(), run.out().as_str()), (3, ""), "{way:?}: {attack} got four times its limit: {run:#?}");
+            assert_eq!(
+                (run.code(), run.out().as_str()),
+                (3, ""),
+                "{way:?}: {attack} got four times its limit: {run:#?}"
+            );
         }
     }
 }
@@ -109,8 +128,24 @@ fn a_killed_child_stops_the_run_although_its_parent_copes() {
     let memory = Hostile::Memory.compile();
     for way in Way::all() {
         let script = format!("{} heap 192; sleep 60", memory.inside());
-        let args = ["run", "--memory", "48m", "--timeout", "10s", "--mount", &memory.mount(), "--", "sh", "-c", &script];
-        host.launch(args).way(way).json().finish().assert_stopped("memory", 137, DETAIL);
+        let args = [
+            "run",
+            "--memory",
+            "48m",
+            "--timeout",
+            "10s",
+            "--mount",
+            &memory.mount(),
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ];
+        host.launch(args)
+            .way(way)
+            .json()
+            .finish()
+            .assert_stopped("memory", 137, DETAIL);
     }
 }
 
@@ -118,10 +153,21 @@ fn a_killed_child_stops_the_run_although_its_parent_copes() {
 fn a_program_that_kills_itself_was_not_out_of_memory() {
     let host = host!();
     for way in Way::all() {
-        let run = host.launch(["run", "--memory", "48m", "--", "sh", "-c", "kill -9 $$"]).way(way).json().finish();
-        assert_eq!((run.ending(), run.code()), ("signaled", 137), "{way:?}: {run:#?}");
+        let run = host
+            .launch(["run", "--memory", "48m", "--", "sh", "-c", "kill -9 $$"])
+            .way(way)
+            .json()
+            .finish();
+        assert_eq!(
+            (run.ending(), run.code()),
+            ("signaled", 137),
+            "{way:?}: {run:#?}"
+        );
         assert_eq!(run.record()["signal"], "SIGKILL");
-        let quiet = host.launch(["run", "--", "sh", "-c", "kill -9 $$"]).way(way).finish();
+        let quiet = host
+            .launch(["run", "--", "sh", "-c", "kill -9 $$"])
+            .way(way)
+            .finish();
         assert_eq!((quiet.code(), quiet.err().as_str()), (137, ""), "{way:?}");
     }
 }
@@ -131,11 +177,24 @@ fn memory_below_the_limit_is_granted() {
     let host = host!(Need::Gcc);
     let memory = Hostile::Memory.compile();
     for way in Way::all() {
-        let args = ["run", "--memory", "96m", "--mount", &memory.mount(), "--", &memory.inside(), "heap", "64"];
+        let args = [
+            "run",
+            "--memory",
+            "96m",
+            "--mount",
+            &memory.mount(),
+            "--",
+            &memory.inside(),
+            "heap",
+            "64",
+        ];
         let run = host.launch(args).way(way).json().finish();
         run.assert_success();
         let peak = run.usage("memory_peak_bytes") / f64::from(1 << 20);
-        assert!((60.0..80.0).contains(&peak), "{way:?}: a peak of {peak} MiB");
+        assert!(
+            (60.0..80.0).contains(&peak),
+            "{way:?}: a peak of {peak} MiB"
+        );
     }
 }
 
@@ -143,7 +202,25 @@ fn memory_below_the_limit_is_granted() {
 fn the_smallest_limit_ends_in_a_stop_and_not_in_an_accident() {
     let host = host!();
     for way in Way::all() {
-        let run = host.launch(["run", "--memory", "1m", "--timeout", "5s", "--", "/usr/bin/python3", "-c", "print('x' * 2000000)"]).way(way).json().finish();
-        run.assert_stopped("memory", 137, "stopped: memory limit of 1 MiB reached; raise it with --memory");
+        let run = host
+            .launch([
+                "run",
+                "--memory",
+                "1m",
+                "--timeout",
+                "5s",
+                "--",
+                "/usr/bin/python3",
+                "-c",
+                "print('x' * 2000000)",
+            ])
+            .way(way)
+            .json()
+            .finish();
+        run.assert_stopped(
+            "memory",
+            137,
+            "stopped: memory limit of 1 MiB reached; raise it with --memory",
+        );
     }
 }

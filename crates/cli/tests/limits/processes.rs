@@ -8,10 +8,24 @@ const DETAIL: &str = "stopped: limit of 20 processes and threads reached; raise 
 fn multiply(host: &Host, way: Way, attack: &[&str], timeout: &str) -> Finished {
     let tree = Hostile::Tree.compile();
     let (mount, inside) = (tree.mount(), tree.inside());
-    let mut args = vec!["run", "--pids", "20", "--timeout", timeout, "--mount", &mount, "--", &inside];
+    let mut args = vec![
+        "run",
+        "--pids",
+        "20",
+        "--timeout",
+        timeout,
+        "--mount",
+        &mount,
+        "--",
+        &inside,
+    ];
     args.extend(attack);
     let run = host.launch(args).way(way).json().finish();
-    assert_eq!(run.enforced_by("processes"), way.group_or("rlimit"), "{way:?}");
+    assert_eq!(
+        run.enforced_by("processes"),
+        way.group_or("rlimit"),
+        "{way:?}"
+    );
     assert!(run.usage("processes_peak") <= 20.0, "{way:?}: {run:#?}");
     run
 }
@@ -25,7 +39,10 @@ fn assert_contained(attack: &str) {
         if way.has_cgroups() {
             run.assert_stopped("processes", 137, DETAIL);
         } else {
-            assert!(matches!(run.ending(), "wall_time" | "processes"), "{way:?}: {run:#?}");
+            assert!(
+                matches!(run.ending(), "wall_time" | "processes"),
+                "{way:?}: {run:#?}"
+            );
         }
     }
 }
@@ -50,7 +67,11 @@ fn exactly_as_many_processes_as_allowed_can_live() {
     let host = host!(Need::Gcc);
     for way in Way::all() {
         let at_the_limit = multiply(&host, way, &["count", "19"], "500ms");
-        assert_eq!((at_the_limit.ending(), at_the_limit.out().as_str()), ("wall_time", "made 19\n"), "{way:?}");
+        assert_eq!(
+            (at_the_limit.ending(), at_the_limit.out().as_str()),
+            ("wall_time", "made 19\n"),
+            "{way:?}"
+        );
         let beyond = multiply(&host, way, &["count", "25"], "500ms");
         assert_eq!(beyond.out(), "made 19\n", "{way:?}");
     }
@@ -60,9 +81,21 @@ fn exactly_as_many_processes_as_allowed_can_live() {
 fn one_process_is_enough_for_a_program_that_needs_one() {
     let host = host!();
     for way in Way::all() {
-        host.launch(["run", "--pids", "1", "--", "true"]).way(way).json().finish().assert_success();
-        let run = host.launch(["run", "--pids", "1", "--", "sh", "-c", "(true)& exit 5"]).way(way).json().finish();
-        assert_ne!(run.code(), 0, "{way:?}: a second process was granted: {run:#?}");
+        host.launch(["run", "--pids", "1", "--", "true"])
+            .way(way)
+            .json()
+            .finish()
+            .assert_success();
+        let run = host
+            .launch(["run", "--pids", "1", "--", "sh", "-c", "(true)& exit 5"])
+            .way(way)
+            .json()
+            .finish();
+        assert_ne!(
+            run.code(),
+            0,
+            "{way:?}: a second process was granted: {run:#?}"
+        );
     }
 }
 
@@ -72,7 +105,19 @@ fn two_runs_do_not_count_each_others_processes() {
     let host = host!(Need::Gcc);
     let tree = Hostile::Tree.compile();
     for way in Way::all() {
-        let args = ["run", "--pids", "20", "--timeout", "20s", "--mount", &tree.mount(), "--", &tree.inside(), "count", "19"];
+        let args = [
+            "run",
+            "--pids",
+            "20",
+            "--timeout",
+            "20s",
+            "--mount",
+            &tree.mount(),
+            "--",
+            &tree.inside(),
+            "count",
+            "19",
+        ];
         let mut first = host.launch(args).way(way).start();
         first.await_output("made 19");
         let mut second = host.launch(args).way(way).start();

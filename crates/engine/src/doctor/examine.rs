@@ -6,9 +6,9 @@ use std::time::Instant;
 use super::facts::Facts;
 use super::inside::{self, Inside};
 use super::layers::{self, Walls};
+use super::limits;
 use super::report::{About, Finding, Mark, Reason, Report};
 use super::trial::{Bench, Tried};
-use super::limits;
 use crate::error::EngineError;
 use crate::host::{Host, Privilege};
 
@@ -40,10 +40,14 @@ fn run_finding(first: &Result<Tried, EngineError>, walls: &Walls, facts: &Facts)
     const NAME: &str = "cofferdam run";
     let broken = |said: String| {
         // The wall that does not stand explains more than the step at which that was noticed.
-        let reason = walls.reason(facts).unwrap_or_else(|| Reason::without_fix(said.clone()));
+        let reason = walls
+            .reason(facts)
+            .unwrap_or_else(|| Reason::without_fix(said.clone()));
         Finding::lacking(NAME, Mark::Missing, said, reason)
     };
     match first {
+        // Its advice is to ask us.
+        Err(EngineError::Unavailable { why, .. }) => broken(why.clone()),
         Err(error) => broken(error.to_string()),
         Ok(tried) if !tried.was_built() => broken(tried.ending_in_words()),
         Ok(tried) if !tried.has_run() => Finding::lacking(

@@ -28,7 +28,10 @@ pub(super) enum Walls {
     Stand,
     /// The namespaces of the first clone: user, pid, mount, ipc, uts.
     NotCloned(Errno),
-    NotBuilt { stage: Stage, errno: Errno },
+    NotBuilt {
+        stage: Stage,
+        errno: Errno,
+    },
     /// Init went, or could not be asked.
     Unknown(String),
 }
@@ -47,12 +50,15 @@ impl Walls {
             rlimits: Vec::new(),
             filter: Vec::new(),
             listener: Listener::Absent,
+            routes: cofferdam_sys::blueprint::Routes::Ignored,
             landlock: None,
             cpus: Vec::new(),
         };
         match launch::launch(blueprint, None) {
             Ok(sandbox) => first_word(&sandbox),
-            Err(LaunchError::Clone(errno) | LaunchError::Map { errno, .. }) => Self::NotCloned(errno),
+            Err(LaunchError::Clone(errno) | LaunchError::Map { errno, .. }) => {
+                Self::NotCloned(errno)
+            }
             Err(error @ LaunchError::Socket(_)) => Self::Unknown(error.to_string()),
         }
     }
@@ -69,9 +75,10 @@ impl Walls {
             Self::NotBuilt { errno, .. } if matches!(*errno, Errno::PERM | Errno::ACCESS) => {
                 Some(reasons::user_namespace(*errno, facts))
             }
-            Self::NotBuilt { stage, errno } => {
-                Some(Reason::without_fix(format!("could not {}: {errno}", stage.describe())))
-            }
+            Self::NotBuilt { stage, errno } => Some(Reason::without_fix(format!(
+                "could not {}: {errno}",
+                stage.describe()
+            ))),
             Self::Unknown(said) => Some(Reason::without_fix(said.clone())),
         }
     }
@@ -108,20 +115,52 @@ struct Namespace {
 }
 
 const NAMESPACES: [Namespace; 7] = [
-    Namespace { name: "user namespace", file: "user", sysctl: "max_user_namespaces" },
-    Namespace { name: "pid namespace", file: "pid", sysctl: "max_pid_namespaces" },
-    Namespace { name: "mount namespace", file: "mnt", sysctl: "max_mnt_namespaces" },
-    Namespace { name: "network namespace", file: "net", sysctl: "max_net_namespaces" },
-    Namespace { name: "ipc namespace", file: "ipc", sysctl: "max_ipc_namespaces" },
-    Namespace { name: "uts namespace", file: "uts", sysctl: "max_uts_namespaces" },
-    Namespace { name: "cgroup namespace", file: "cgroup", sysctl: "max_cgroup_namespaces" },
+    Namespace {
+        name: "user namespace",
+        file: "user",
+        sysctl: "max_user_namespaces",
+    },
+    Namespace {
+        name: "pid namespace",
+        file: "pid",
+        sysctl: "max_pid_namespaces",
+    },
+    Namespace {
+        name: "mount namespace",
+        file: "mnt",
+        sysctl: "max_mnt_namespaces",
+    },
+    Namespace {
+        name: "network namespace",
+        file: "net",
+        sysctl: "max_net_namespaces",
+    },
+    Namespace {
+        name: "ipc namespace",
+        file: "ipc",
+        sysctl: "max_ipc_namespaces",
+    },
+    Namespace {
+        name: "uts namespace",
+        file: "uts",
+        sysctl: "max_uts_namespaces",
+    },
+    Namespace {
+        name: "cgroup namespace",
+        file: "cgroup",
+        sysctl: "max_cgroup_namespaces",
+    },
 ];
 
 impl Namespace {
     fn switched_off(&self) -> Option<Reason> {
         let sysctl = self.sysctl;
-        (facts::max_namespaces(sysctl) == Some(0))
-            .then(|| Reason::new(format!("user.{sysctl} is 0"), format!("sudo sysctl -w user.{sysctl}=15000")))
+        (facts::max_namespaces(sysctl) == Some(0)).then(|| {
+            Reason::new(
+                format!("user.{sysctl} is 0"),
+                format!("sudo sysctl -w user.{sysctl}=15000"),
+            )
+        })
     }
 
     fn find(&self, facts: &Facts, walls: &Walls, inside: Option<&Inside>) -> Finding {
@@ -136,10 +175,15 @@ impl Namespace {
         };
         match inside.namespace(self.file).map(PathBuf::from) {
             Some(seen) if Some(&seen) == ours.as_ref() => {
-                let reason = Reason::without_fix("the program is in the same one as we are; please report this");
+                let reason = Reason::without_fix(
+                    "the program is in the same one as we are; please report this",
+                );
                 Finding::lacking(self.name, Mark::Missing, "shared with the host", reason)
             }
-            Some(_) if self.file == "net" => Finding::ok(self.name, format!("its own, with {}", inside.devices.join(", "))),
+            Some(_) if self.file == "net" => Finding::ok(
+                self.name,
+                format!("its own, with {}", inside.devices.join(", ")),
+            ),
             Some(_) => Finding::ok(self.name, "its own"),
             None => Finding::ok(self.name, "made; not looked at from inside"),
         }
@@ -149,10 +193,16 @@ impl Namespace {
         let reason = match (self.switched_off(), walls) {
             (Some(off), _) => Some(off),
             (None, Walls::Stand) => None,
-            (None, Walls::NotBuilt { stage: Stage::NetworkNamespace | Stage::Loopback, .. }) if self.file != "net" => None,
-            (None, Walls::NotCloned(_)) if self.file != "user" => {
-                Some(Reason::without_fix("nothing can be tried before user namespaces work"))
-            }
+            (
+                None,
+                Walls::NotBuilt {
+                    stage: Stage::NetworkNamespace | Stage::Loopback,
+                    ..
+                },
+            ) if self.file != "net" => None,
+            (None, Walls::NotCloned(_)) if self.file != "user" => Some(Reason::without_fix(
+                "nothing can be tried before user namespaces work",
+            )),
             (None, _) => walls.reason(facts),
         };
         match reason {
@@ -163,9 +213,17 @@ impl Namespace {
 }
 
 /// All layers. `built` is the run with the defaults and what its program saw, if a sandbox could be built.
-pub(super) fn find(bench: &Bench<'_>, facts: &Facts, walls: &Walls, built: Option<(&Tried, &Inside)>) -> Vec<Finding> {
+pub(super) fn find(
+    bench: &Bench<'_>,
+    facts: &Facts,
+    walls: &Walls,
+    built: Option<(&Tried, &Inside)>,
+) -> Vec<Finding> {
     let inside = built.map(|(_, inside)| inside);
-    let mut found: Vec<Finding> = NAMESPACES.iter().map(|space| space.find(facts, walls, inside)).collect();
+    let mut found: Vec<Finding> = NAMESPACES
+        .iter()
+        .map(|space| space.find(facts, walls, inside))
+        .collect();
     if let Some((tried, inside)) = built {
         found.push(proc(facts, tried));
         found.push(root(inside));
@@ -184,7 +242,12 @@ pub(super) fn find(bench: &Bench<'_>, facts: &Facts, walls: &Walls, built: Optio
 fn proc(facts: &Facts, tried: &Tried) -> Finding {
     match tried.record.isolation.get("proc").map(String::as_str) {
         Some("own") => Finding::ok("own /proc", "mounted: other processes are not seen"),
-        _ => Finding::lacking("own /proc", Mark::Weaker, "absent inside", reasons::proc(facts)),
+        _ => Finding::lacking(
+            "own /proc",
+            Mark::Weaker,
+            "absent inside",
+            reasons::proc(facts),
+        ),
     }
 }
 
@@ -201,15 +264,20 @@ fn root(inside: &Inside) -> Finding {
 
 fn rights(inside: &Inside) -> Finding {
     const NAME: &str = "no privileges";
-    let (Some(capabilities), Some(no_new)) = (inside.status("CapEff"), inside.status("NoNewPrivs")) else {
+    let (Some(capabilities), Some(no_new)) = (inside.status("CapEff"), inside.status("NoNewPrivs"))
+    else {
         return Finding::ok(NAME, "given up; not looked at from inside");
     };
-    let uid = inside.status("Uid").and_then(|ids| ids.split_whitespace().next()).unwrap_or("?");
+    let uid = inside
+        .status("Uid")
+        .and_then(|ids| ids.split_whitespace().next())
+        .unwrap_or("?");
     let found = format!("uid {uid}, capabilities {capabilities}, no_new_privs {no_new}");
     if capabilities.bytes().all(|digit| digit == b'0') && no_new == "1" && uid != "0" {
         return Finding::ok(NAME, found);
     }
-    let reason = Reason::without_fix("the program kept rights that it should not have; please report this");
+    let reason =
+        Reason::without_fix("the program kept rights that it should not have; please report this");
     Finding::lacking(NAME, Mark::Missing, found, reason)
 }
 
@@ -218,11 +286,22 @@ fn filter(tried: &Tried, inside: &Inside) -> [Finding; 2] {
     let filter = match inside.status("Seccomp") {
         Some("2") | None => Finding::ok("seccomp filter", "installed"),
         Some(mode) => {
-            let reason = Reason::without_fix("the program runs without the filter; please report this");
-            Finding::lacking("seccomp filter", Mark::Missing, format!("mode {mode}"), reason)
+            let reason =
+                Reason::without_fix("the program runs without the filter; please report this");
+            Finding::lacking(
+                "seccomp filter",
+                Mark::Missing,
+                format!("mode {mode}"),
+                reason,
+            )
         }
     };
-    let refused = tried.record.denials.iter().map(|denial| denial.what.as_str()).next();
+    let refused = tried
+        .record
+        .denials
+        .iter()
+        .map(|denial| denial.what.as_str())
+        .next();
     let notifier = match refused {
         Some(call) => Finding::ok("seccomp notifier", format!("a refused {call} was reported")),
         None => Finding::ok("seccomp notifier", "installed; nothing was refused"),
@@ -258,20 +337,35 @@ fn copy_on_write(bench: &Bench<'_>) -> Finding {
     let dir = match Scratch::make() {
         Ok(dir) => dir,
         Err(error) => {
-            let reason = Reason::new(format!("no directory to try it with: {error}"), "set TMPDIR to a directory you can write to");
+            let reason = Reason::new(
+                format!("no directory to try it with: {error}"),
+                "set TMPDIR to a directory you can write to",
+            );
             return Finding::lacking(NAME, Mark::Weaker, "not tried", reason);
         }
     };
     let mut request = trial::request("echo changed > /work/probe", Limits::DEFAULT);
-    request.workspace = Some(Workspace { path: dir.path.clone(), access: WorkspaceAccess::CopyOnWrite });
+    request.workspace = Some(Workspace {
+        path: dir.path.clone(),
+        access: WorkspaceAccess::CopyOnWrite,
+    });
     match bench.run(request) {
         Err(error) => lacking(error.to_string()),
         Ok(tried) if !tried.was_built() => lacking(tried.ending_in_words()),
         Ok(tried) if !tried.has_run() => Finding::ok(NAME, "mounted; not tried from inside"),
-        Ok(tried) if tried.record.changes.as_ref().is_some_and(|changes| changes.len() == 1) => {
+        Ok(tried)
+            if tried
+                .record
+                .changes
+                .as_ref()
+                .is_some_and(|changes| changes.len() == 1) =>
+        {
             Finding::ok(NAME, "a change was seen inside and left the original alone")
         }
-        Ok(tried) => lacking(format!("the change is not in the record: {}", tried.ending_in_words())),
+        Ok(tried) => lacking(format!(
+            "the change is not in the record: {}",
+            tried.ending_in_words()
+        )),
     }
 }
 
@@ -281,9 +375,18 @@ fn id_mapped_mounts(host: &Host) -> Finding {
     if let Privilege::User { .. } = host.privilege {
         return Finding::ok(NAME, "not needed: your files are yours inside too");
     }
-    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    // Where a workspace is likely to be; not the root, below which all kinds of file systems are mounted.
+    let here = std::env::current_dir()
+        .ok()
+        .filter(|dir| dir.parent().is_some())
+        .unwrap_or_else(std::env::temp_dir);
     let shown = here.display().to_string();
-    let owner = Owner { disk_uid: 0, disk_gid: 0, seen_uid: NOBODY, seen_gid: NOBODY };
+    let owner = Owner {
+        disk_uid: 0,
+        disk_gid: 0,
+        seen_uid: NOBODY,
+        seen_gid: NOBODY,
+    };
     let mapped = CString::new(shown.clone()).map(|path| idmap::mapped_tree(&path, &owner));
     match mapped {
         Ok(Ok(_detached)) => Finding::ok(NAME, format!("work for {shown}")),
@@ -308,7 +411,11 @@ fn control_groups(host: &Host, facts: &Facts) -> Finding {
         ("cpu time", host.cgroups.counts_cpu_time()),
     ];
     let listed = |wanted: bool| -> Vec<&str> {
-        controllers.iter().filter(|(_, there)| *there == wanted).map(|(name, _)| *name).collect()
+        controllers
+            .iter()
+            .filter(|(_, there)| *there == wanted)
+            .map(|(name, _)| *name)
+            .collect()
     };
     let version = match &host.cgroups {
         Hierarchy::V1(_) => "version 1",
@@ -324,7 +431,12 @@ fn control_groups(host: &Host, facts: &Facts) -> Finding {
         ["cpu"] => Finding::lacking(NAME, Mark::Weaker, found, reasons::cpu_controller(facts)),
         missing => {
             let why = format!("no group can be made here for {}", missing.join(", "));
-            Finding::lacking(NAME, Mark::Weaker, found, reasons::control_group(why, facts))
+            Finding::lacking(
+                NAME,
+                Mark::Weaker,
+                found,
+                reasons::control_group(why, facts),
+            )
         }
     }
 }

@@ -119,7 +119,9 @@ fn stopped(tried: &Tried, by: fn(&StopCause) -> bool) -> Option<String> {
     match &tried.record.ending {
         Ending::Stopped(cause) if by(cause) => {
             let ms = Duration::from_micros((tried.record.usage.wall_ms * 1000.0).round() as u64);
-            let after = format_duration(Duration::from_millis(u64::try_from(ms.as_millis()).unwrap_or(u64::MAX)));
+            let after = format_duration(Duration::from_millis(
+                u64::try_from(ms.as_millis()).unwrap_or(u64::MAX),
+            ));
             Some(format!("{} after {after}", cause.reason()))
         }
         _ => None,
@@ -128,7 +130,10 @@ fn stopped(tried: &Tried, by: fn(&StopCause) -> bool) -> Option<String> {
 
 /// All limits. Without a shell that could run into them, what the plan says has to do.
 pub(super) fn find(bench: &Bench<'_>, facts: &Facts, can_try: bool) -> Vec<LimitFinding> {
-    PROBES.iter().map(|probe| probe.find(bench, facts, can_try)).collect()
+    PROBES
+        .iter()
+        .map(|probe| probe.find(bench, facts, can_try))
+        .collect()
 }
 
 impl Probe {
@@ -148,7 +153,7 @@ impl Probe {
     fn planned(&self, host: &Host) -> Result<Enforcement, EngineError> {
         let mut limits = Limits::STREAMING;
         (self.set)(&mut limits);
-        let plan = plan::plan(Grant::new(trial::request("", limits))?, host)?;
+        let plan = plan::plan(Grant::new(trial::request("", limits))?, host, plan::Evidence::Ending)?;
         Ok(plan.terms.enforced_by)
     }
 
@@ -177,16 +182,31 @@ impl Probe {
         let by = enforcement.remove(&self.limit);
         let exactness = exactness(self.limit, by.as_ref());
         let reason = Reason::without_fix("no program could be run to try it");
-        self.finding(Mark::Missing, by, exactness, "not tried".to_owned(), Some(reason))
+        self.finding(
+            Mark::Missing,
+            by,
+            exactness,
+            "not tried".to_owned(),
+            Some(reason),
+        )
     }
 
     /// A limit that cannot be held refuses the run, so nothing runs without it.
     fn refused(&self, error: &EngineError, host: &Host, facts: &Facts) -> LimitFinding {
         let reason = match error {
-            EngineError::Unenforceable { why, .. } => Reason { why: why.clone(), ..improve(host, facts) },
+            EngineError::Unenforceable { why, .. } => Reason {
+                why: why.clone(),
+                ..improve(host, facts)
+            },
             other => Reason::without_fix(other.to_string()),
         };
-        self.finding(Mark::Missing, None, Exactness::Unheld, "a run that asks for it is refused".to_owned(), Some(reason))
+        self.finding(
+            Mark::Missing,
+            None,
+            Exactness::Unheld,
+            "a run that asks for it is refused".to_owned(),
+            Some(reason),
+        )
     }
 
     fn finding(
@@ -198,7 +218,16 @@ impl Probe {
         reason: Option<Reason>,
     ) -> LimitFinding {
         let (why, fix) = reason.map_or((None, None), |reason| (Some(reason.why), reason.fix));
-        LimitFinding { limit: self.limit, case: self.case, mark, enforced_by, exactness, found, why, fix }
+        LimitFinding {
+            limit: self.limit,
+            case: self.case,
+            mark,
+            enforced_by,
+            exactness,
+            found,
+            why,
+            fix,
+        }
     }
 }
 
@@ -207,20 +236,33 @@ fn improve(host: &Host, facts: &Facts) -> Reason {
     let why = "without a control group it is looked at every 10 ms and can be overshot in between";
     match &host.cgroups {
         Hierarchy::None { .. } => reasons::control_group(why.to_owned(), facts),
-        Hierarchy::V1(_) | Hierarchy::V2(_) if !host.cgroups.controllers().cpu => reasons::cpu_controller(facts),
+        Hierarchy::V1(_) | Hierarchy::V2(_) if !host.cgroups.controllers().cpu => {
+            reasons::cpu_controller(facts)
+        }
         Hierarchy::V1(_) | Hierarchy::V2(_) => reasons::control_group(why.to_owned(), facts),
     }
 }
 
 /// The weakest of what holds a limit says how exactly it is held.
 fn exactness(limit: LimitName, by: Option<&EnforcedBy>) -> Exactness {
-    let Some(EnforcedBy(by)) = by else { return Exactness::Unheld };
+    let Some(EnforcedBy(by)) = by else {
+        return Exactness::Unheld;
+    };
     let one = |enforcer: &Enforcer| match (enforcer, limit) {
         (Enforcer::Waived | Enforcer::Unlimited, _) => Exactness::Unheld,
         (Enforcer::Poll, _) => Exactness::Sampled,
         // The kernel counts CPU time for the group and stops nobody for it.
-        (Enforcer::Supervisor, _) | (Enforcer::Cgroup1 | Enforcer::Cgroup2, LimitName::CpuTime) => Exactness::Counted,
-        (Enforcer::Cgroup1 | Enforcer::Cgroup2 | Enforcer::Rlimit | Enforcer::Tmpfs | Enforcer::Affinity, _) => Exactness::Kernel,
+        (Enforcer::Supervisor, _) | (Enforcer::Cgroup1 | Enforcer::Cgroup2, LimitName::CpuTime) => {
+            Exactness::Counted
+        }
+        (
+            Enforcer::Cgroup1
+            | Enforcer::Cgroup2
+            | Enforcer::Rlimit
+            | Enforcer::Tmpfs
+            | Enforcer::Affinity,
+            _,
+        ) => Exactness::Kernel,
     };
     let weakness = |exactness: &Exactness| match exactness {
         Exactness::Kernel => 0,
@@ -228,7 +270,10 @@ fn exactness(limit: LimitName, by: Option<&EnforcedBy>) -> Exactness {
         Exactness::Sampled => 2,
         Exactness::Unheld => 3,
     };
-    by.iter().map(one).max_by_key(weakness).unwrap_or(Exactness::Unheld)
+    by.iter()
+        .map(one)
+        .max_by_key(weakness)
+        .unwrap_or(Exactness::Unheld)
 }
 
 #[cfg(test)]

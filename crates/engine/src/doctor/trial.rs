@@ -57,6 +57,7 @@ impl Bench<'_> {
             stdin: Input::Empty,
             stdout: Sink::Keep { at_most: KEEP },
             stderr: Sink::Keep { at_most: KEEP },
+            evidence: crate::plan::Evidence::Ending,
             on_output_limit: OnLimit::Stop,
             cancel: self.cancel,
         };
@@ -89,7 +90,11 @@ impl Tried {
             Ending::Exited { code } => format!("the script returned {code}"),
             Ending::Signaled { signal } => format!("signal {signal} ended the script"),
             Ending::Stopped(cause) => cause.reason(),
-            Ending::NeverStarted(failure) => failure.message.clone(),
+            Ending::NeverStarted(failure) => {
+                // Without the advice to ask us.
+                let said = failure.message.split("; `cofferdam doctor`").next();
+                said.unwrap_or(&failure.message).to_owned()
+            }
         }
     }
 }

@@ -30,7 +30,10 @@ pub(crate) struct Trees {
 
 /// Decides the identity and prepares what needs privilege.
 pub(crate) fn identify(request: &Request, host: &Host) -> Result<(Identity, Trees), EngineError> {
-    let mut trees = Trees { mounts: vec![None; request.mounts.len()], ..Trees::default() };
+    let mut trees = Trees {
+        mounts: vec![None; request.mounts.len()],
+        ..Trees::default()
+    };
     let mut identity = match host.privilege {
         Privilege::User { uid, gid } => {
             return Ok((identity(uid, gid, Privileged::No), trees));
@@ -76,7 +79,11 @@ impl Trees {
         needs_owner: NeedsOwner,
         identity: &mut Identity,
     ) -> Result<Option<usize>, EngineError> {
-        let unreadable = |errno| EngineError::Unreadable { what: "cannot open", path: path.display().to_string(), errno };
+        let unreadable = |errno| EngineError::Unreadable {
+            what: "cannot open",
+            path: path.display().to_string(),
+            errno,
+        };
         let stat = rustix::fs::stat(path).map_err(unreadable)?;
         let owner = Owner {
             disk_uid: stat.st_uid,
@@ -84,14 +91,19 @@ impl Trees {
             seen_uid: identity.outside_uid,
             seen_gid: identity.outside_gid,
         };
-        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| unreadable(Errno::INVAL))?;
+        let name =
+            CString::new(path.as_os_str().as_bytes()).map_err(|_| unreadable(Errno::INVAL))?;
         match idmap::mapped_tree(&name, &owner) {
             Ok(tree) => {
                 self.prepared.push(tree);
                 Ok(Some(self.prepared.len() - 1))
             }
             Err(IdmapError::Open(errno)) => Err(unreadable(errno)),
-            Err(IdmapError::Namespace(_) | IdmapError::Unsupported(_)) if needs_owner == NeedsOwner::No => Ok(None),
+            Err(IdmapError::Namespace(_) | IdmapError::Unsupported(_))
+                if needs_owner == NeedsOwner::No =>
+            {
+                Ok(None)
+            }
             Err(_) if stat.st_uid != 0 && self.prepared.is_empty() => {
                 identity.outside_uid = stat.st_uid;
                 identity.outside_gid = stat.st_gid;
@@ -107,5 +119,11 @@ impl Trees {
 }
 
 const fn identity(outside_uid: u32, outside_gid: u32, privileged: Privileged) -> Identity {
-    Identity { inside_uid: INSIDE_ID, inside_gid: INSIDE_ID, outside_uid, outside_gid, privileged }
+    Identity {
+        inside_uid: INSIDE_ID,
+        inside_gid: INSIDE_ID,
+        outside_uid,
+        outside_gid,
+        privileged,
+    }
 }

@@ -20,7 +20,13 @@ use crate::program::HOME;
 
 /// Where the scratch file system is put while the root is being built; it exists on every Linux, and the mount is ours alone.
 const BASE: &str = "/tmp";
-const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+const DEVICES: [&str; 5] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];
 const LINKS: [(&str, &str); 6] = [
     ("/proc/self/fd", "/dev/fd"),
     ("/proc/self/fd/0", "/dev/stdin"),
@@ -47,7 +53,12 @@ pub(crate) fn steps(
     visible_cpus: Option<usize>,
     host: &Host,
 ) -> Result<Vec<Step>, EngineError> {
-    let mut builder = Builder { open: Vec::with_capacity(96), attach: Vec::with_capacity(64), next: 0 };
+    let mut builder = Builder {
+        host: Vec::with_capacity(64),
+        base: Vec::with_capacity(64),
+        attach: Vec::with_capacity(96),
+        next: 0,
+    };
     builder.base(scratch)?;
     match &request.root {
         Root::HostUsr => builder.host_root()?,
@@ -63,9 +74,11 @@ pub(crate) fn steps(
 }
 
 struct Builder {
-    /// Before the root is changed: the host's paths still resolve.
-    open: Vec<Step>,
-    /// After it: only the sandbox's do.
+    /// First, while every path is still the host's: what comes from there.
+    host: Vec<Step>,
+    /// Then, in the scratch file system, which covers some directory of the host's: what comes from it.
+    base: Vec<Step>,
+    /// Last, in the new root, where every path is the sandbox's.
     attach: Vec<Step>,
     next: u8,
 }
@@ -74,30 +87,54 @@ impl Builder {
     /// One sized file system holds the root, all scratch space and all copy-on-write changes, so that one limit bounds them together.
     fn base(&mut self, scratch: Scratch) -> Result<(), EngineError> {
         let slot = self.slot();
-        let (size, inodes) = (c_text(scratch.bytes.to_string())?, c_text(scratch.inodes.to_string())?);
-        self.open.push(Step::MakePrivate);
-        self.open.push(Step::NewTmpfs { slot, size, inodes });
-        self.open.push(Step::Attach { slot, target: c_text(BASE)? });
-        self.open.push(Step::Chdir { path: c_text(BASE)? });
-        for (dir, mode) in [("root", 0o755), ("tmp", 0o1777), ("shm", 0o1777), ("home", 0o755)] {
-            self.open.push(Step::Mkdir { path: c_text(dir)?, mode });
+        let (size, inodes) = (
+            c_text(scratch.bytes.to_string())?,
+            c_text(scratch.inodes.to_string())?,
+        );
+        self.host.push(Step::MakePrivate);
+        self.base.push(Step::NewTmpfs { slot, size, inodes });
+        self.base.push(Step::Attach {
+            slot,
+            target: c_text(BASE)?,
+        });
+        self.base.push(Step::Chdir {
+            path: c_text(BASE)?,
+        });
+        for (dir, mode) in [
+            ("root", 0o755),
+            ("tmp", 0o1777),
+            ("shm", 0o1777),
+            ("home", 0o755),
+        ] {
+            self.base.push(Step::Mkdir {
+                path: c_text(dir)?,
+                mode,
+            });
         }
-        self.open.push(Step::SendDir { path: c_text(".")? });
+        self.base.push(Step::SendDir { path: c_text(".")? });
         Ok(())
     }
 
     fn host_root(&mut self) -> Result<(), EngineError> {
         // A directory becomes a mount, which is what a root must be, by being mounted on itself.
         let root = self.clone_own("root")?;
-        self.open.push(Step::Attach { slot: root, target: c_text("root")? });
+        self.base.push(Step::Attach {
+            slot: root,
+            target: c_text("root")?,
+        });
         self.bind("/usr", "/usr", Access::ReadOnly)?;
         for friend in USR_FRIENDS {
             match std::fs::read_link(friend) {
                 Ok(target) => {
                     let target = c_path(&target)?;
-                    self.attach.push(Step::Symlink { target, path: c_text(friend)? });
+                    self.attach.push(Step::Symlink {
+                        target,
+                        path: c_text(friend)?,
+                    });
                 }
-                Err(_) if Path::new(friend).is_dir() => self.bind(friend, friend, Access::ReadOnly)?,
+                Err(_) if Path::new(friend).is_dir() => {
+                    self.bind(friend, friend, Access::ReadOnly)?
+                }
                 Err(_) => {}
             }
         }
@@ -107,24 +144,49 @@ impl Builder {
     /// The caller's directory below, an empty layer above: mount points and /etc can be made without writing to it.
     fn given_root(&mut self, dir: &Path, tree: Option<usize>) -> Result<(), EngineError> {
         for layer in ["root-lower", "root-upper", "root-work"] {
-            self.open.push(Step::Mkdir { path: c_text(layer)?, mode: 0o755 });
+            self.base.push(Step::Mkdir {
+                path: c_text(layer)?,
+                mode: 0o755,
+            });
         }
         let lower = self.take(dir, tree, Access::ReadOnly)?;
-        self.open.push(Step::Attach { slot: lower, target: c_text("root-lower")? });
+        self.base.push(Step::Attach {
+            slot: lower,
+            target: c_text("root-lower")?,
+        });
         let slot = self.slot();
-        let layers = (c_text("root-lower")?, c_text("root-upper")?, c_text("root-work")?);
-        self.open.push(Step::NewOverlay { slot, lower: layers.0, upper: layers.1, work: layers.2 });
-        self.open.push(Step::Attach { slot, target: c_text("root")? });
+        let layers = (
+            c_text("root-lower")?,
+            c_text("root-upper")?,
+            c_text("root-work")?,
+        );
+        self.base.push(Step::NewOverlay {
+            slot,
+            lower: layers.0,
+            upper: layers.1,
+            work: layers.2,
+        });
+        self.base.push(Step::Attach {
+            slot,
+            target: c_text("root")?,
+        });
         Ok(())
     }
 
     fn scratch_places(&mut self) -> Result<(), EngineError> {
         self.make_dir("/dev", 0o755)?;
         self.make_dir("/home", 0o755)?;
-        for (from, target, mode) in [("tmp", "/tmp", 0o1777), ("shm", "/dev/shm", 0o1777), ("home", HOME, 0o755)] {
+        for (from, target, mode) in [
+            ("tmp", "/tmp", 0o1777),
+            ("shm", "/dev/shm", 0o1777),
+            ("home", HOME, 0o755),
+        ] {
             let slot = self.clone_own(from)?;
             self.make_dir(target, mode)?;
-            self.attach.push(Step::Attach { slot, target: c_text(target)? });
+            self.attach.push(Step::Attach {
+                slot,
+                target: c_text(target)?,
+            });
         }
         Ok(())
     }
@@ -132,29 +194,52 @@ impl Builder {
     fn devices(&mut self) -> Result<(), EngineError> {
         for device in DEVICES {
             let slot = self.clone_host(Path::new(device), Access::Device)?;
-            self.attach.push(Step::WriteFile { path: c_text(device)?, content: Vec::new() });
-            self.attach.push(Step::Attach { slot, target: c_text(device)? });
+            self.attach.push(Step::WriteFile {
+                path: c_text(device)?,
+                content: Vec::new(),
+            });
+            self.attach.push(Step::Attach {
+                slot,
+                target: c_text(device)?,
+            });
         }
         Ok(())
     }
 
     fn proc(&mut self, visible_cpus: Option<usize>, host: &Host) -> Result<(), EngineError> {
         let slot = self.slot();
-        self.open.push(Step::NewProc { slot });
+        self.host.push(Step::NewProc { slot });
         self.make_dir("/proc", 0o555)?;
-        self.attach.push(Step::Attach { slot, target: c_text("/proc")? });
+        self.attach.push(Step::Attach {
+            slot,
+            target: c_text("/proc")?,
+        });
         if let Privilege::User { .. } = host.privilege {
             // Outside we are the caller, whose keys this file would name.
             let null = self.clone_host(Path::new("/dev/null"), Access::Device)?;
-            self.attach.push(Step::Cover { slot: null, target: c_text("/proc/keys")? });
+            self.attach.push(Step::Cover {
+                slot: null,
+                target: c_text("/proc/keys")?,
+            });
         }
-        let Some(count) = visible_cpus else { return Ok(()) };
+        let Some(count) = visible_cpus else {
+            return Ok(());
+        };
         for (path, content) in view::cpu_files(count) {
             let name = path.trim_start_matches("/proc/");
-            self.open.push(Step::WriteFile { path: c_text(name)?, content: content.into_bytes() });
+            self.base.push(Step::WriteFile {
+                path: c_text(name)?,
+                content: content.into_bytes(),
+            });
             let slot = self.clone_own(name)?;
-            self.open.push(Step::Harden { slot, access: Access::ReadOnly });
-            self.attach.push(Step::Cover { slot, target: c_text(path)? });
+            self.base.push(Step::Harden {
+                slot,
+                access: Access::ReadOnly,
+            });
+            self.attach.push(Step::Cover {
+                slot,
+                target: c_text(path)?,
+            });
         }
         let cpu = "/sys/devices/system/cpu";
         for dir in ["/sys", "/sys/devices", "/sys/devices/system", cpu] {
@@ -162,7 +247,10 @@ impl Builder {
         }
         for file in ["online", "possible", "present"] {
             let content = view::cpu_range(count).into_bytes();
-            self.attach.push(Step::WriteFile { path: c_text(format!("{cpu}/{file}"))?, content });
+            self.attach.push(Step::WriteFile {
+                path: c_text(format!("{cpu}/{file}"))?,
+                content,
+            });
         }
         for number in 0..count {
             self.make_dir(&format!("{cpu}/cpu{number}"), 0o755)?;
@@ -173,16 +261,25 @@ impl Builder {
     fn etc(&mut self, root: &Root) -> Result<(), EngineError> {
         self.make_dir("/etc", 0o755)?;
         for (path, content) in view::ETC_FILES {
-            self.attach.push(Step::WriteFile { path: c_text(path)?, content: content.as_bytes().to_vec() });
+            self.attach.push(Step::WriteFile {
+                path: c_text(path)?,
+                content: content.as_bytes().to_vec(),
+            });
         }
         for (target, path) in LINKS {
-            self.attach.push(Step::Symlink { target: c_text(target)?, path: c_text(path)? });
+            self.attach.push(Step::Symlink {
+                target: c_text(target)?,
+                path: c_text(path)?,
+            });
         }
         if *root != Root::HostUsr {
             return Ok(());
         }
         if let Ok(zone) = std::fs::read_link("/etc/localtime") {
-            self.attach.push(Step::Symlink { target: c_path(&zone)?, path: c_text("/etc/localtime")? });
+            self.attach.push(Step::Symlink {
+                target: c_path(&zone)?,
+                path: c_text("/etc/localtime")?,
+            });
         }
         self.make_dir("/etc/ssl", 0o755)?;
         for path in view::ETC_FROM_HOST {
@@ -201,14 +298,21 @@ impl Builder {
                 MountAccess::ReadOnly => Access::ReadOnly,
                 MountAccess::ReadWrite => Access::ReadWrite,
             };
-            let found = std::fs::metadata(&mount.source).map_err(|error| unreadable(&mount.source, &error))?;
+            let found = std::fs::metadata(&mount.source)
+                .map_err(|error| unreadable(&mount.source, &error))?;
             let slot = self.take(&mount.source, *tree, access)?;
             self.make_parents(&mount.target)?;
             let target = c_path(&mount.target)?;
             if found.is_dir() {
-                self.attach.push(Step::Mkdir { path: target.clone(), mode: 0o755 });
+                self.attach.push(Step::Mkdir {
+                    path: target.clone(),
+                    mode: 0o755,
+                });
             } else {
-                self.attach.push(Step::WriteFile { path: target.clone(), content: Vec::new() });
+                self.attach.push(Step::WriteFile {
+                    path: target.clone(),
+                    content: Vec::new(),
+                });
             }
             self.attach.push(Step::Attach { slot, target });
         }
@@ -216,71 +320,123 @@ impl Builder {
     }
 
     fn workspace(&mut self, request: &Request, trees: &Trees) -> Result<(), EngineError> {
-        let Some(workspace) = &request.workspace else { return Ok(()) };
-        let found = std::fs::metadata(&workspace.path).map_err(|error| unreadable(&workspace.path, &error))?;
+        let Some(workspace) = &request.workspace else {
+            return Ok(());
+        };
+        let found = std::fs::metadata(&workspace.path)
+            .map_err(|error| unreadable(&workspace.path, &error))?;
         if !found.is_dir() {
             let path = workspace.path.display().to_string();
-            return Err(EngineError::Unreadable { what: "the workspace is not a directory", path, errno: Errno::NOTDIR });
+            return Err(EngineError::Unreadable {
+                what: "the workspace is not a directory",
+                path,
+                errno: Errno::NOTDIR,
+            });
         }
         let slot = match workspace.access {
-            WorkspaceAccess::ReadWrite => self.take(&workspace.path, trees.workspace, Access::ReadWrite)?,
-            WorkspaceAccess::ReadOnly => self.take(&workspace.path, trees.workspace, Access::ReadOnly)?,
+            WorkspaceAccess::ReadWrite => {
+                self.take(&workspace.path, trees.workspace, Access::ReadWrite)?
+            }
+            WorkspaceAccess::ReadOnly => {
+                self.take(&workspace.path, trees.workspace, Access::ReadOnly)?
+            }
             WorkspaceAccess::CopyOnWrite => self.copy_on_write(workspace, trees)?,
         };
         self.make_dir(Workspace::INSIDE, 0o755)?;
-        self.attach.push(Step::Attach { slot, target: c_text(Workspace::INSIDE)? });
+        self.attach.push(Step::Attach {
+            slot,
+            target: c_text(Workspace::INSIDE)?,
+        });
         Ok(())
     }
 
     fn copy_on_write(&mut self, workspace: &Workspace, trees: &Trees) -> Result<Slot, EngineError> {
         for (layer, mode) in [("lower", 0o755), ("upper", 0o755), ("overlay", 0o755)] {
-            self.open.push(Step::Mkdir { path: c_text(layer)?, mode });
+            self.base.push(Step::Mkdir {
+                path: c_text(layer)?,
+                mode,
+            });
         }
         let lower = self.take(&workspace.path, trees.workspace, Access::ReadOnly)?;
-        self.open.push(Step::Attach { slot: lower, target: c_text("lower")? });
-        self.open.push(Step::SendDir { path: c_text("upper")? });
+        self.base.push(Step::Attach {
+            slot: lower,
+            target: c_text("lower")?,
+        });
+        self.base.push(Step::SendDir {
+            path: c_text("upper")?,
+        });
         let slot = self.slot();
         let layers = (c_text("lower")?, c_text("upper")?, c_text("overlay")?);
-        self.open.push(Step::NewOverlay { slot, lower: layers.0, upper: layers.1, work: layers.2 });
+        self.base.push(Step::NewOverlay {
+            slot,
+            lower: layers.0,
+            upper: layers.1,
+            work: layers.2,
+        });
         Ok(slot)
     }
 
-    fn finish(mut self) -> Result<Vec<Step>, EngineError> {
-        self.open.push(Step::Chdir { path: c_text("root")? });
-        self.open.push(Step::Pivot);
-        self.open.append(&mut self.attach);
-        self.open.push(Step::SealRoot);
-        self.open.push(Step::Hostname { name: c_text("sandbox")? });
-        Ok(self.open)
+    fn finish(self) -> Result<Vec<Step>, EngineError> {
+        let mut steps = self.host;
+        steps.extend(self.base);
+        steps.push(Step::Chdir {
+            path: c_text("root")?,
+        });
+        steps.push(Step::Pivot);
+        steps.extend(self.attach);
+        steps.push(Step::SealRoot);
+        steps.push(Step::Hostname {
+            name: c_text("sandbox")?,
+        });
+        Ok(steps)
     }
 
     fn bind(&mut self, source: &str, target: &str, access: Access) -> Result<(), EngineError> {
         let slot = self.clone_host(Path::new(source), access)?;
         self.make_dir(target, 0o755)?;
-        self.attach.push(Step::Attach { slot, target: c_text(target)? });
+        self.attach.push(Step::Attach {
+            slot,
+            target: c_text(target)?,
+        });
         Ok(())
     }
 
     fn bind_file(&mut self, path: &str) -> Result<(), EngineError> {
         let slot = self.clone_host(Path::new(path), Access::ReadOnly)?;
-        self.attach.push(Step::WriteFile { path: c_text(path)?, content: Vec::new() });
-        self.attach.push(Step::Attach { slot, target: c_text(path)? });
+        self.attach.push(Step::WriteFile {
+            path: c_text(path)?,
+            content: Vec::new(),
+        });
+        self.attach.push(Step::Attach {
+            slot,
+            target: c_text(path)?,
+        });
         Ok(())
     }
 
     /// The source of a mount: a tree that was prepared with privilege, or the path itself.
-    fn take(&mut self, path: &Path, tree: Option<usize>, access: Access) -> Result<Slot, EngineError> {
-        let Some(index) = tree else { return self.clone_host(path, access) };
+    fn take(
+        &mut self,
+        path: &Path,
+        tree: Option<usize>,
+        access: Access,
+    ) -> Result<Slot, EngineError> {
+        let Some(index) = tree else {
+            return self.clone_host(path, access);
+        };
         let slot = self.slot();
-        self.open.push(Step::Adopt { slot, index });
-        self.open.push(Step::Harden { slot, access });
+        self.host.push(Step::Adopt { slot, index });
+        self.host.push(Step::Harden { slot, access });
         Ok(slot)
     }
 
     /// A place in the scratch file system, which is the current directory while the root is built.
     fn clone_own(&mut self, name: &str) -> Result<Slot, EngineError> {
         let slot = self.slot();
-        self.open.push(Step::CloneTree { slot, path: c_text(name)? });
+        self.base.push(Step::CloneTree {
+            slot,
+            path: c_text(name)?,
+        });
         Ok(slot)
     }
 
@@ -288,21 +444,34 @@ impl Builder {
     fn clone_host(&mut self, path: &Path, access: Access) -> Result<Slot, EngineError> {
         let slot = self.slot();
         let absolute = std::path::absolute(path).map_err(|error| unreadable(path, &error))?;
-        self.open.push(Step::CloneTree { slot, path: c_path(&absolute)? });
-        self.open.push(Step::Harden { slot, access });
+        self.host.push(Step::CloneTree {
+            slot,
+            path: c_path(&absolute)?,
+        });
+        self.host.push(Step::Harden { slot, access });
         Ok(slot)
     }
 
     fn make_dir(&mut self, path: &str, mode: u32) -> Result<(), EngineError> {
-        self.attach.push(Step::Mkdir { path: c_text(path)?, mode });
+        self.attach.push(Step::Mkdir {
+            path: c_text(path)?,
+            mode,
+        });
         Ok(())
     }
 
     fn make_parents(&mut self, target: &Path) -> Result<(), EngineError> {
-        let mut parents: Vec<&Path> = target.ancestors().skip(1).filter(|parent| parent.parent().is_some()).collect();
+        let mut parents: Vec<&Path> = target
+            .ancestors()
+            .skip(1)
+            .filter(|parent| parent.parent().is_some())
+            .collect();
         parents.reverse();
         for parent in parents {
-            self.attach.push(Step::Mkdir { path: c_path(parent)?, mode: 0o755 });
+            self.attach.push(Step::Mkdir {
+                path: c_path(parent)?,
+                mode: 0o755,
+            });
         }
         Ok(())
     }
@@ -315,7 +484,10 @@ impl Builder {
 }
 
 fn c_text(text: impl Into<Vec<u8>>) -> Result<CString, EngineError> {
-    CString::new(text).map_err(|_| EngineError::System { doing: "describe the sandbox", errno: Errno::INVAL })
+    CString::new(text).map_err(|_| EngineError::System {
+        doing: "describe the sandbox",
+        errno: Errno::INVAL,
+    })
 }
 
 fn c_path(path: &Path) -> Result<CString, EngineError> {
@@ -323,6 +495,12 @@ fn c_path(path: &Path) -> Result<CString, EngineError> {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> EngineError {
-    let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-    EngineError::Unreadable { what: "cannot open", path: path.display().to_string(), errno }
+    let errno = error
+        .raw_os_error()
+        .map_or(Errno::IO, Errno::from_raw_os_error);
+    EngineError::Unreadable {
+        what: "cannot open",
+        path: path.display().to_string(),
+        errno,
+    }
 }

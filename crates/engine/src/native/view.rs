@@ -10,12 +10,24 @@ pub(super) const ETC_FILES: [(&str, &str); 7] = [
          sandbox:x:1000:1000:sandbox:/home/sandbox:/bin/sh\n\
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     ),
-    ("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"),
-    ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"),
+    (
+        "/etc/group",
+        "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n",
+    ),
+    (
+        "/etc/hosts",
+        "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n",
+    ),
     ("/etc/hostname", "sandbox\n"),
-    ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"),
+    (
+        "/etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+    ),
     // An address that no network routes: a look-up fails at once, and the attempt shows in the kernel's counters.
-    ("/etc/resolv.conf", "nameserver 192.0.2.1\noptions attempts:1 timeout:1\n"),
+    (
+        "/etc/resolv.conf",
+        "nameserver 192.0.2.1\noptions attempts:1 timeout:1\n",
+    ),
     ("/etc/shells", "/bin/sh\n"),
 ];
 
@@ -35,7 +47,10 @@ pub(super) const ETC_FROM_HOST: [&str; 9] = [
 /// /proc/cpuinfo and /proc/stat with the first `count` CPUs only, renumbered.
 pub(super) fn cpu_files(count: usize) -> [(&'static str, String); 2] {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    [("/proc/cpuinfo", trim_cpuinfo(&read("/proc/cpuinfo"), count)), ("/proc/stat", trim_stat(&read("/proc/stat"), count))]
+    [
+        ("/proc/cpuinfo", trim_cpuinfo(&read("/proc/cpuinfo"), count)),
+        ("/proc/stat", trim_stat(&read("/proc/stat"), count)),
+    ]
 }
 
 /// `0-3` or `0`, as /sys/devices/system/cpu/online spells it.
@@ -48,7 +63,11 @@ pub(super) fn cpu_range(count: usize) -> String {
 
 fn trim_cpuinfo(text: &str, count: usize) -> String {
     let mut kept = String::new();
-    for block in text.split("\n\n").filter(|block| block.starts_with("processor")).take(count) {
+    for block in text
+        .split("\n\n")
+        .filter(|block| block.starts_with("processor"))
+        .take(count)
+    {
         let _ = write!(kept, "{block}\n\n");
     }
     kept
@@ -56,8 +75,12 @@ fn trim_cpuinfo(text: &str, count: usize) -> String {
 
 fn trim_stat(text: &str, count: usize) -> String {
     let is_beyond = |line: &str| {
-        let digits = line.strip_prefix("cpu").and_then(|rest| rest.split(' ').next());
-        digits.and_then(|digits| digits.parse::<usize>().ok()).is_some_and(|cpu| cpu >= count)
+        let digits = line
+            .strip_prefix("cpu")
+            .and_then(|rest| rest.split(' ').next());
+        digits
+            .and_then(|digits| digits.parse::<usize>().ok())
+            .is_some_and(|cpu| cpu >= count)
     };
     let mut kept = String::new();
     for line in text.lines().filter(|line| !is_beyond(line)) {

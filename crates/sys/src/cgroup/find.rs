@@ -63,7 +63,10 @@ impl Hierarchy {
     /// The directories in which a group may be made.
     pub(crate) fn places(&self) -> Vec<&OwnedFd> {
         match self {
-            Self::V1(places) => [&places.memory, &places.pids, &places.cpu, &places.cpuacct].into_iter().flatten().collect(),
+            Self::V1(places) => [&places.memory, &places.pids, &places.cpu, &places.cpuacct]
+                .into_iter()
+                .flatten()
+                .collect(),
             Self::V2(place) => vec![&place.parent],
             Self::None { .. } => Vec::new(),
         }

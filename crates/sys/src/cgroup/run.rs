@@ -68,7 +68,10 @@ impl RunGroup {
             Hierarchy::V2(place) => Version::V2(v2::Group::create(place, name, bounds)?),
             Hierarchy::None { .. } => return Ok(None),
         };
-        Ok(Some(Self { name: name.to_owned(), version }))
+        Ok(Some(Self {
+            name: name.to_owned(),
+            version,
+        }))
     }
 
     /// Version 1: the files through which a process enters the group by writing `0`.
