@@ -28,6 +28,26 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
+/// `run` alone: what is run most is parsed without building the grammar of every other verb.
+#[derive(Debug, Parser)]
+struct RunOnly {
+    #[arg(long)]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Reads the command line. Errors and help always come from the whole grammar.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|verb| verb == "run")
+        && let Ok(only) = RunOnly::try_parse_from(std::env::args_os().skip(1))
+    {
+        return Ok(Cli { config: only.config, verb: Verb::Run(only.run) });
+    }
+    Cli::try_parse()
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Run(RunArgs),

@@ -14,11 +14,10 @@ mod verify;
 
 use std::process::ExitCode;
 
-use arguments::{Cli, Verb};
-use clap::Parser as _;
+use arguments::Verb;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match arguments::parse() {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),
     };

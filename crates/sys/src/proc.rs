@@ -134,10 +134,16 @@ mod tests {
 
     #[test]
     fn this_process_is_found() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("30")
+        use std::io::{Read as _, Write as _};
+        use std::process::Stdio;
+        let mut child = std::process::Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // Once it echoes it has been executed and has pages of its own.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let usage = tree_usage(std::process::id());
         child.kill().unwrap();
         child.wait().unwrap();

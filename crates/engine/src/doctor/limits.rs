@@ -153,7 +153,11 @@ impl Probe {
     fn planned(&self, host: &Host) -> Result<Enforcement, EngineError> {
         let mut limits = Limits::STREAMING;
         (self.set)(&mut limits);
-        let plan = plan::plan(Grant::new(trial::request("", limits))?, host, plan::Evidence::Ending)?;
+        let plan = plan::plan(
+            Grant::new(trial::request("", limits))?,
+            host,
+            plan::Evidence::Ending,
+        )?;
         Ok(plan.terms.enforced_by)
     }
 

@@ -225,7 +225,7 @@ mod tests {
         let parent = tree.path().join("slice");
         std::fs::create_dir_all(parent.join("scope")).unwrap();
         std::fs::write(tree.path().join("cgroup.controllers"), "cpu memory pids").unwrap();
-        std::fs::write(parent.join("cgroup.subtree_control"), "memory pids\n").unwrap();
+        std::fs::write(parent.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
         let Hierarchy::V2(place) = find(tree.path(), "0::/slice/scope\n") else {
             panic!("no place found")
         };
