@@ -1,11 +1,13 @@
 //! `cofferdam doctor`: shows what the engine found out about this host. It finds out nothing itself.
 
 use std::fmt::Write as _;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
+use cofferdam_contract::codes;
 use cofferdam_engine::doctor::{self, Exactness, Finding, LimitFinding, Mark, Report};
 use cofferdam_engine::host::Host;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::arguments::DoctorArgs;
 use crate::failure::{self, Failure};
@@ -15,6 +17,10 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     // Ctrl-C ends the trial at hand and not us, so that nothing of it stays behind.
     let cancel = cofferdam_engine::cancel_on_signals()?;
     let report = doctor::examine(&Host::detect(), Some(cancel.as_fd()));
+    if is_readable(&cancel) {
+        // What was cut short says nothing about the host.
+        return Ok(ExitCode::from(codes::EXIT_CANCELED));
+    }
     let text = if args.json {
         pretty(&report)?
     } else {
@@ -26,6 +32,15 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn is_readable(cancel: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(cancel, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Whether marks are coloured.

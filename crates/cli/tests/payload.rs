@@ -1,4 +1,10 @@
 //! The whole way of a payload: sealed, executed, verified; and every way in which a stranger can get it wrong or lie about it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test file: what fails here fails the test"
+)]
 
 use std::fs;
 use std::io::Write as _;
@@ -611,6 +617,35 @@ fn a_program_that_fails_or_is_missing_is_an_answer() {
         );
         desk.assert_holds(&envelope);
     }
+}
+
+#[test]
+fn a_person_who_ends_it_gets_an_answer_that_says_so() {
+    let desk = Desk::new();
+    let draft = with(
+        shell("echo begun; echo > /work/begun; exec sleep 30"),
+        "filesystem_write",
+        true,
+    );
+    let payload = desk.seal(&draft);
+    let child = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+        .args(["execute".as_ref(), payload.as_os_str()])
+        .args(["--workspace".as_ref(), desk.dir.path().as_os_str()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !desk.path("begun").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let done = child.wait_with_output().unwrap();
+    let envelope: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(code(&done), 1);
+    assert_eq!(envelope["partial_output"]["stdout"]["data"], "begun\n");
+    desk.assert_violates(&envelope, "CANCELED");
 }
 
 #[test]

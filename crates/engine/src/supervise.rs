@@ -147,12 +147,14 @@ impl Supervisor<'_> {
     /// Waits for the next thing to happen and deals with it.
     fn turn(&mut self) -> Result<(), Errno> {
         let ready = self.wait()?;
-        for source in ready {
+        for (source, happened) in ready {
             match source {
                 Source::Control => self.listen()?,
                 Source::Stdout => self.drain(Stream::Stdout),
                 Source::Stderr => self.drain(Stream::Stderr),
                 Source::Stdin => self.run.feed.advance(),
+                // Nobody is left who could call.
+                Source::Listener if !happened.contains(PollFlags::IN) => self.listener = None,
                 Source::Listener => self.note_denial(),
                 Source::Cancel => self.stop(StopCause::Canceled),
             }
@@ -174,7 +176,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    fn wait(&self) -> Result<Vec<Source>, Errno> {
+    fn wait(&self) -> Result<Vec<(Source, PollFlags)>, Errno> {
         let cancel = self.run.cancel.filter(|_| self.cause.is_none());
         let interests = [
             (
@@ -206,8 +208,8 @@ impl Supervisor<'_> {
         Ok(sources
             .into_iter()
             .zip(&fds)
-            .filter(|(_, fd)| !fd.revents().is_empty())
-            .map(|(source, _)| source)
+            .map(|(source, fd)| (source, fd.revents()))
+            .filter(|(_, happened)| !happened.is_empty())
             .collect())
     }
 

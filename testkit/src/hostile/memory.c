@@ -31,8 +31,12 @@ static int memfd(void) {
 static void fill(int fd, size_t size) {
   static char block[1 << 16];
   memset(block, 7, sizeof block);
-  for (size_t done = 0; done < size; done += sizeof block)
-    if (write(fd, block, sizeof block) != sizeof block) die("write");
+  for (size_t done = 0; done < size;) {
+    size_t left = size - done;
+    ssize_t wrote = write(fd, block, left < sizeof block ? left : sizeof block);
+    if (wrote < 0) die("write");
+    done += wrote;
+  }
 }
 
 static void heap(int mib) { for (int i = 0; i < mib; i++) memset(malloc(MIB), 7, MIB); }

@@ -10,6 +10,7 @@ exec 3>/dev/ttyS1
 for module in /modules/*.ko; do insmod "$module"; done
 ip link set lo up
 groups=/sys/fs/cgroup
+cat /proc/mounts >/mounts
 
 # Everything of ours that is still there: groups, and processes other than this one.
 left() {
@@ -109,18 +110,12 @@ try_in service_memory_hog $service $run --memory 32m -- actor memory 128
 kill_supervisor service_killed_supervisor $groups/system.slice enter $service cofferdam run -- sleep 1000
 
 # An ordinary user in a scope of the user's own manager: what systemd makes of `systemd-run --user --scope`.
-delegate() { # CONTROLLERS: prints the slice of a user manager that may use them
-    manager=$groups/user.slice/user-1000.slice/user@1000.service
-    mkdir -p $manager/$2/run.scope
-    for dir in $groups/user.slice $groups/user.slice/user-1000.slice; do echo '+cpu +memory +pids' >$dir/cgroup.subtree_control; done
-    for dir in $manager $manager/$2; do echo "$1" >$dir/cgroup.subtree_control; done
-    for dir in $manager $manager/$2 $manager/$2/run.scope; do
-        chown 1000:1000 $dir $dir/cgroup.procs $dir/cgroup.threads $dir/cgroup.subtree_control
-    done
-    echo $manager/$2
-}
-slice=$(delegate '+cpu +memory +pids' app.slice)
+manager=$groups/user.slice/user-1000.slice/user@1000.service
+slice=$manager/app.slice
 scope=$slice/run.scope
+mkdir -p $scope
+for dir in $groups/user.slice $groups/user.slice/user-1000.slice $manager $slice; do echo '+cpu +memory +pids' >$dir/cgroup.subtree_control; done
+for dir in $manager $slice $scope; do chown 1000:1000 $dir $dir/cgroup.procs $dir/cgroup.threads $dir/cgroup.subtree_control; done
 try_in delegated_plain $scope $user $run --cpus 1 -- sh -c 'id -u; cat /proc/self/cgroup'
 try_in delegated_memory_hog $scope $user $run --memory 32m -- actor memory 128
 try_in delegated_fork_bomb $scope $user $run --pids 16 -- actor bomb
@@ -129,10 +124,11 @@ try_in delegated_cpu_quota $scope $user $run --cpus 0.5 -- actor burn 1 500
 try_in delegated_host_backend $scope $user $run --backend host --pids 8 -- actor detach
 kill_supervisor delegated_killed_supervisor $slice enter $scope $user cofferdam run -- sleep 1000
 
+# A look at a group changes nothing in it: not one controller was handed down by the scope.
+try delegated_scope_untouched cat $scope/cgroup.subtree_control $scope/cgroup.type
+
 # The same from a systemd that delegates memory and pids only, as before version 252.
-echo '-cpu' >$slice/cgroup.subtree_control
-echo '-cpu' >$slice/../cgroup.subtree_control
-chown 0:0 $slice/cgroup.subtree_control
+for dir in $slice $slice/.. $groups/user.slice/user-1000.slice; do echo '-cpu' >$dir/cgroup.subtree_control; done
 try_in delegated_without_cpu $scope $user $run --memory 32m -- actor memory 128
 try_in delegated_without_cpu_whole $scope $user $run --cpus 1 -- nproc
 try_in delegated_without_cpu_fraction $scope $user $run --cpus 0.5 -- true
@@ -148,7 +144,7 @@ try_in session_cpu_burners $session $user $run --cpu-time 500ms --timeout 60s --
 try_in session_host_backend $session $user $run --backend host --waive processes -- actor detach
 
 # Workspaces: on a disk, whose owners this kernel can map, and on tmpfs, whose owners it cannot.
-truncate -s 64m /tmp/image
+dd if=/dev/zero of=/tmp/image bs=1M count=16 2>/dev/null
 mke2fs /tmp/image >/dev/null
 mkdir /disk
 mount -t ext4 -o loop /tmp/image /disk
@@ -157,8 +153,8 @@ workspace() { # DIR OWNER
     echo old | tee "$1/file" "$1/gone/deep/file" "$1/kept/file" >/dev/null
     chown -R "$2:$2" "$1"
 }
-change='echo new >file && mkdir made && echo x >made/file && rm -r gone && id -u && ls'
-replace='rm -r gone && mkdir gone && echo new >gone/file && ls -A gone'
+change='echo new >file && mkdir made && echo x >made/file && rm gone/deep/file && id -u && ls'
+remove='rm -r gone && mkdir gone && ls -A gone'
 look() { (cd "$1" && find . -type f -exec sh -c 'echo "$1 $(stat -c %u "$1") $(cat "$1")"' - {} \; | sort); }
 for owner in 0 1000; do
     for disk in /disk /tmp; do
@@ -167,7 +163,7 @@ for owner in 0 1000; do
         workspace $dir $owner
         try ${at}_ro $run --workspace $dir -- sh -c 'cat kept/file; echo new >file'
         try ${at}_cow $run --workspace $dir:cow -- sh -c "$change"
-        try ${at}_cow_replace $run --workspace $dir:cow -- sh -c "$replace"
+        try ${at}_cow_remove $run --workspace $dir:cow -- sh -c "$remove"
         try ${at}_cow_look look $dir
         try ${at}_rw $run --workspace $dir:rw -- sh -c "$change"
         try ${at}_rw_look look $dir
@@ -179,14 +175,14 @@ for disk in /disk /tmp; do
     workspace $dir 1000
     try ${at}_ro $user $run --workspace $dir -- sh -c 'cat kept/file; echo new >file'
     try ${at}_cow $user $run --workspace $dir:cow -- sh -c "$change"
-    try ${at}_cow_replace $user $run --workspace $dir:cow -- sh -c "$replace"
+    try ${at}_cow_remove $user $run --workspace $dir:cow -- sh -c "$remove"
     try ${at}_cow_look look $dir
     try ${at}_rw $user $run --workspace $dir:rw -- sh -c "$change"
     try ${at}_rw_look look $dir
 done
 
 # What else an older kernel might do differently.
-try inside $run -- sh -c 'ls /proc | grep -c "^[0-9]"; ip -o link; mount | wc -l; cat /proc/1/comm'
+try inside $run -- sh -c 'ls -d /proc/1; ip -o link; cat /proc/self/cgroup'
 try denied_call $run -- unshare -U true
 mkdir -p /rootdir/usr/bin
 cp /usr/bin/busybox /rootdir/usr/bin/
@@ -199,7 +195,8 @@ try given_root_on_disk $run --root /disk/rootdir -- busybox ls /
 try given_root_as_user $user $run --root /rootdir -- busybox ls /
 try stdin sh -c "echo text | $run -- cat"
 try doctor cofferdam doctor --json
-try mounts_left sh -c 'grep -v -e " /proc " -e " /sys" -e " /dev" /proc/mounts | wc -l'
+umount /disk
+try mounts_left grep -vxFf /mounts /proc/mounts
 
 echo "done" >&3
 sync

@@ -6,7 +6,7 @@ use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::request::Grant;
-use cofferdam_contract::units::{Bytes, Cap, CpuShare, format_duration};
+use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_sys::cgroup::Hierarchy;
 
 use super::facts::Facts;
@@ -23,6 +23,10 @@ const SMALL_OUTPUT: Bytes = Bytes::new(4 << 10);
 const SMALL_DISK: Bytes = Bytes::new(1 << 20);
 const FEW_PROCESSES: u64 = 4;
 const FEW_FILES: u64 = 16;
+/// The kernel hands out a share in periods of 100 ms, and the first and the last are cut.
+const TWO_PERIODS: Duration = Duration::from_millis(200);
+/// Half a CPU in three periods that two of them overlap is three quarters at most.
+const NOT_A_WHOLE_CPU: f64 = 0.85;
 
 /// One limit, set so low that the script runs into it.
 struct Probe {
@@ -103,9 +107,17 @@ const PROBES: [Probe; 9] = [
     Probe {
         limit: LimitName::Cpus,
         case: Some("fractional"),
-        script: SEE_CPUS,
-        set: |limits| limits.cpus = CpuShare::from_milli(500).map_or(Cap::Unlimited, Cap::AtMost),
-        held: one_cpu_seen,
+        script: BUSY,
+        set: |limits| {
+            limits.cpus = CpuShare::from_milli(500).map_or(Cap::Unlimited, Cap::AtMost);
+            limits.wall_time = Cap::AtMost(TWO_PERIODS);
+        },
+        held: |tried| {
+            let usage = &tried.record.usage;
+            let share = usage.cpu_ms / usage.wall_ms;
+            (share < NOT_A_WHOLE_CPU)
+                .then(|| format!("a busy loop got {:.0} % of a CPU", share * 100.0))
+        },
     },
 ];
 
@@ -118,10 +130,7 @@ fn one_cpu_seen(tried: &Tried) -> Option<String> {
 fn stopped(tried: &Tried, by: fn(&StopCause) -> bool) -> Option<String> {
     match &tried.record.ending {
         Ending::Stopped(cause) if by(cause) => {
-            let ms = Duration::from_micros((tried.record.usage.wall_ms * 1000.0).round() as u64);
-            let after = format_duration(Duration::from_millis(
-                u64::try_from(ms.as_millis()).unwrap_or(u64::MAX),
-            ));
+            let after = format!("{:.0} ms", tried.record.usage.wall_ms);
             Some(format!("{} after {after}", cause.reason()))
         }
         _ => None,

@@ -158,28 +158,43 @@ fn find_v2(mount: &Path, own: &str) -> Hierarchy {
 
 /// Which controllers children of `dir` get, after asking for those that are missing.
 fn hand_down(dir: &OwnedFd) -> Controllers {
-    let read = || {
-        attributes::open(dir.as_fd(), "cgroup.subtree_control")
-            .and_then(|file| attributes::read(file).ok())
-            .unwrap_or_default()
+    let read = |file| {
+        let text = attributes::open(dir.as_fd(), file).and_then(|file| attributes::read(file).ok());
+        Controllers::named_in(&text.unwrap_or_default())
     };
-    let parse = |text: &str| {
+    let before = read("cgroup.subtree_control");
+    let offered = read("cgroup.controllers");
+    if before == offered || !offered.memory {
+        return before;
+    }
+    // All or nothing. A group that holds processes refuses memory, but would take pids and cpu alone: that makes it the root of a threaded subtree, and
+    // keeps its owner from ever taking those controllers back.
+    let _ = attributes::write(dir.as_fd(), "cgroup.subtree_control", &offered.request());
+    read("cgroup.subtree_control")
+}
+
+impl Controllers {
+    fn named_in(text: &str) -> Self {
         let has = |name: &str| text.split_whitespace().any(|word| word == name);
-        Controllers {
+        Self {
             memory: has("memory"),
             pids: has("pids"),
             cpu: has("cpu"),
         }
-    };
-    let before = parse(&read());
-    if before.memory && before.pids && before.cpu {
-        return before;
     }
-    for controller in ["+memory", "+pids", "+cpu"] {
-        // Refused in a group that holds processes; then what was there before counts.
-        let _ = attributes::write(dir.as_fd(), "cgroup.subtree_control", controller);
+
+    /// As `cgroup.subtree_control` wants it.
+    fn request(self) -> String {
+        let wanted = [
+            (self.memory, "+memory"),
+            (self.pids, "+pids"),
+            (self.cpu, "+cpu"),
+        ];
+        let words = wanted
+            .iter()
+            .filter_map(|&(wanted, word)| wanted.then_some(word));
+        words.collect::<Vec<_>>().join(" ")
     }
-    parse(&read())
 }
 
 fn own_path<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
@@ -230,6 +245,20 @@ mod tests {
             panic!("no place found")
         };
         assert_eq!(place.path, parent);
+    }
+
+    #[test]
+    fn controllers_are_asked_for_together_and_only_those_that_exist() {
+        let tree = tempfile::tempdir().unwrap();
+        let asked = |offered: &str| {
+            std::fs::write(tree.path().join("cgroup.controllers"), offered).unwrap();
+            std::fs::write(tree.path().join("cgroup.subtree_control"), "").unwrap();
+            hand_down(&writable_dir(tree.path()).unwrap());
+            std::fs::read_to_string(tree.path().join("cgroup.subtree_control")).unwrap()
+        };
+        assert_eq!(asked("cpuset cpu io memory pids\n"), "+memory +pids +cpu");
+        assert_eq!(asked("memory pids\n"), "+memory +pids");
+        assert_eq!(asked("cpu pids\n"), "");
     }
 
     #[test]
