@@ -34,7 +34,10 @@ impl Before {
             mounts: mounts(),
             temporary: temporary(),
             cgroups: cgroups().into_iter().collect(),
-            namespaces: process::links("/proc/self/ns").into_iter().map(|link| link.display().to_string()).collect(),
+            namespaces: process::links("/proc/self/ns")
+                .into_iter()
+                .map(|link| link.display().to_string())
+                .collect(),
         }
     }
 }
@@ -53,11 +56,32 @@ pub(crate) fn left_behind(before: &Before, mark: &str, seen: &Seen) -> Vec<Strin
 
 fn look(before: &Before, mark: &str, seen: &Seen) -> Vec<String> {
     let all = process::all();
-    let mut found: Vec<String> = processes(&all, mark, seen).iter().map(|process| format!("process {process:?}")).collect();
-    found.extend(groups(before, seen).iter().map(|path| format!("cgroup {}", path.display())));
-    found.extend(mounts().difference(&before.mounts).map(|line| format!("mount {line}")));
-    found.extend(temporary().difference(&before.temporary).filter(|path| is_ours(path)).map(|path| format!("file {}", path.display())));
-    found.extend(namespaces(&all, seen).into_iter().map(|name| format!("namespace {name}")));
+    let mut found: Vec<String> = processes(&all, mark, seen)
+        .iter()
+        .map(|process| format!("process {process:?}"))
+        .collect();
+    found.extend(
+        groups(before, seen)
+            .iter()
+            .map(|path| format!("cgroup {}", path.display())),
+    );
+    found.extend(
+        mounts()
+            .difference(&before.mounts)
+            .filter(|line| is_our_mount(line))
+            .map(|line| format!("mount {line}")),
+    );
+    found.extend(
+        temporary()
+            .difference(&before.temporary)
+            .filter(|path| is_ours(path))
+            .map(|path| format!("file {}", path.display())),
+    );
+    found.extend(
+        namespaces(&all, seen)
+            .into_iter()
+            .map(|name| format!("namespace {name}")),
+    );
     found
 }
 
@@ -67,23 +91,38 @@ fn processes(all: &[Process], mark: &str, seen: &Seen) -> Vec<Process> {
     let below = process::descendants(own, all);
     let line = format!("{}={mark}", Host::MARK);
     let is_ours = |process: &&Process| {
-        let of_another = process.environment.contains(Host::MARK) && !process.environment.contains(&line);
-        !of_another && (below.contains(&process.pid) || process.environment.contains(&line) || process.command.contains(&line))
+        let of_another =
+            process.environment.contains(Host::MARK) && !process.environment.contains(&line);
+        !of_another
+            && (below.contains(&process.pid)
+                || process.environment.contains(&line)
+                || process.command.contains(&line))
     };
-    for orphan in all.iter().filter(|process| process.is_zombie && process.parent == own && !seen.children.contains(&process.pid)) {
+    for orphan in all.iter().filter(|process| {
+        process.is_zombie && process.parent == own && !seen.children.contains(&process.pid)
+    }) {
         let pid = Pid::from_raw(orphan.pid.cast_signed());
         let _ = rustix::process::waitpid(pid, WaitOptions::NOHANG);
     }
-    all.iter().filter(|process| !process.is_zombie && process.pid != own).filter(is_ours).cloned().collect()
+    all.iter()
+        .filter(|process| !process.is_zombie && process.pid != own)
+        .filter(is_ours)
+        .cloned()
+        .collect()
 }
 
 /// Groups of runs that this test knows, and new groups that nobody holds any more: a living supervisor locks its own.
 fn groups(before: &Before, seen: &Seen) -> Vec<PathBuf> {
     let locked = locked_inodes();
     let is_left = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let known = seen.run_ids.iter().any(|id| name.ends_with(id.as_str()));
-        let abandoned = || std::fs::metadata(path).is_ok_and(|found| !locked.contains(&found.ino()));
+        let abandoned =
+            || std::fs::metadata(path).is_ok_and(|found| !locked.contains(&found.ino()));
         known || !before.cgroups.contains(path) && abandoned()
     };
     cgroups().into_iter().filter(is_left).collect()
@@ -96,7 +135,11 @@ fn cgroups() -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
         // Never through links: `cpu,cpuacct` has two of them.
         for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            if entry.file_name().to_string_lossy().starts_with("cofferdam-") {
+            if entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with("cofferdam-")
+            {
                 found.push(entry.path());
             } else {
                 open.push(entry.path());
@@ -109,7 +152,13 @@ fn cgroups() -> Vec<PathBuf> {
 /// Inodes of everything that somebody holds an flock on.
 fn locked_inodes() -> BTreeSet<u64> {
     let text = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    text.lines().filter(|line| line.contains("FLOCK")).filter_map(|line| line.split_whitespace().find_map(|word| word.splitn(3, ':').nth(2)?.parse().ok())).collect()
+    text.lines()
+        .filter(|line| line.contains("FLOCK"))
+        .filter_map(|line| {
+            line.split_whitespace()
+                .find_map(|word| word.splitn(3, ':').nth(2)?.parse().ok())
+        })
+        .collect()
 }
 
 fn mounts() -> BTreeSet<String> {
@@ -117,14 +166,37 @@ fn mounts() -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// What a sandbox mounts, should it ever reach the host: scratch space on /tmp, layers, trees of a test's own, and namespaces.
+fn is_our_mount(line: &str) -> bool {
+    let fields: Vec<&str> = line.split(' ').collect();
+    let place = fields.get(4).copied().unwrap_or_default();
+    let owner = line
+        .split([',', ' '])
+        .find_map(|option| option.strip_prefix("uid=")?.parse().ok());
+    place == "/tmp"
+        || line.contains(OWN_PREFIX)
+        || line.contains(" nsfs ")
+        || owner.is_some_and(|uid| SANDBOX_UIDS.contains(&uid))
+}
+
 fn temporary() -> BTreeSet<PathBuf> {
-    let entries = TEMPORARY.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten();
+    let entries = TEMPORARY
+        .iter()
+        .filter_map(|dir| std::fs::read_dir(dir).ok())
+        .flatten()
+        .flatten();
     entries.map(|entry| entry.path()).collect()
 }
 
 fn is_ours(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let owner = std::fs::symlink_metadata(path).map(|found| found.uid()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let owner = std::fs::symlink_metadata(path)
+        .map(|found| found.uid())
+        .unwrap_or_default();
     !name.starts_with(OWN_PREFIX) && (name.contains("cofferdam") || SANDBOX_UIDS.contains(&owner))
 }
 
@@ -133,8 +205,12 @@ fn namespaces(all: &[Process], seen: &Seen) -> BTreeSet<String> {
     if seen.namespaces.is_empty() {
         return BTreeSet::new();
     }
-    let held = all.iter().flat_map(|process| process::links(&format!("/proc/{}/fd", process.pid)));
+    let held = all
+        .iter()
+        .flat_map(|process| process::links(&format!("/proc/{}/fd", process.pid)));
     let held = held.map(|link| link.display().to_string());
     let lived_in = all.iter().flat_map(Process::namespaces);
-    held.chain(lived_in).filter(|name| seen.namespaces.contains(name)).collect()
+    held.chain(lived_in)
+        .filter(|name| seen.namespaces.contains(name))
+        .collect()
 }

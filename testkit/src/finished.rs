@@ -24,7 +24,10 @@ impl Finished {
     pub fn code(&self) -> i32 {
         match self.status.code() {
             Some(code) => code,
-            None => panic!("signal {:?} ended cofferdam itself: {self:#?}", self.status.signal()),
+            None => panic!(
+                "signal {:?} ended cofferdam itself: {self:#?}",
+                self.status.signal()
+            ),
         }
     }
 
@@ -58,25 +61,39 @@ impl Finished {
     #[track_caller]
     pub fn ending(&self) -> &str {
         let ending = &self.record()["ending"];
-        ending["cause"].as_str().or(ending["kind"].as_str()).unwrap_or_default()
+        ending["cause"]
+            .as_str()
+            .or(ending["kind"].as_str())
+            .unwrap_or_default()
     }
 
     #[track_caller]
     pub fn enforced_by(&self, limit: &str) -> &str {
-        self.record()["enforced_by"][limit].as_str().unwrap_or_default()
+        self.record()["enforced_by"][limit]
+            .as_str()
+            .unwrap_or_default()
     }
 
     #[track_caller]
     pub fn usage(&self, figure: &str) -> f64 {
         let value = &self.record()["usage"][figure];
-        value.as_f64().unwrap_or_else(|| panic!("usage.{figure} is {value}: {self:#?}"))
+        value
+            .as_f64()
+            .unwrap_or_else(|| panic!("usage.{figure} is {value}: {self:#?}"))
     }
 
     /// How often each call was refused: `ptrace` → 2.
     #[track_caller]
     pub fn denied(&self, what: &str) -> u64 {
-        let denials = self.record()["denials"].as_array().cloned().unwrap_or_default();
-        denials.iter().filter(|denial| denial["what"] == what).filter_map(|denial| denial["count"].as_u64()).sum()
+        let denials = self.record()["denials"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        denials
+            .iter()
+            .filter(|denial| denial["what"] == what)
+            .filter_map(|denial| denial["count"].as_u64())
+            .sum()
     }
 
     /// The program ended by itself with 0.
@@ -107,7 +124,10 @@ impl Finished {
         assert!(!text.is_empty(), "nothing was said: {self:#?}");
         let ending = format!(" [{error}]");
         for line in text.lines() {
-            assert!(line.starts_with("cofferdam: ") && line.ends_with(&ending), "a line that is not ours: {line:?}\n{self:#?}");
+            assert!(
+                line.starts_with("cofferdam: ") && line.ends_with(&ending),
+                "a line that is not ours: {line:?}\n{self:#?}"
+            );
         }
         assert!(!text.contains("panicked"), "{self:#?}");
         assert_eq!(String::from_utf8_lossy(&self.stdout), "", "{self:#?}");
@@ -120,7 +140,11 @@ impl fmt::Debug for Finished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} after {:?}", self.status, self.wall)?;
         match &self.record {
-            None => writeln!(f, "stdout: {}", shorten(&String::from_utf8_lossy(&self.stdout)))?,
+            None => writeln!(
+                f,
+                "stdout: {}",
+                shorten(&String::from_utf8_lossy(&self.stdout))
+            )?,
             Some(record) => {
                 let mut record = record.clone();
                 for stream in ["stdout", "stderr"] {
@@ -131,7 +155,11 @@ impl fmt::Debug for Finished {
                 writeln!(f, "{record}")?;
             }
         }
-        write!(f, "stderr: {}", shorten(&String::from_utf8_lossy(&self.stderr)))
+        write!(
+            f,
+            "stderr: {}",
+            shorten(&String::from_utf8_lossy(&self.stderr))
+        )
     }
 }
 

@@ -48,10 +48,20 @@ impl Host {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("subreaper");
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let mark = format!("mark-{}-{number}", std::process::id());
-        let dir = tempfile::Builder::new().prefix(clean::OWN_PREFIX).tempdir().expect("a temporary directory");
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+        let dir = tempfile::Builder::new()
+            .prefix(clean::OWN_PREFIX)
+            .tempdir()
+            .expect("a temporary directory");
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755))
+            .expect("chmod");
         let binary = reachable(Path::new(binary), dir.path());
-        Some(Self { binary, mark, dir, before: Before::look(), seen: RefCell::default() })
+        Some(Self {
+            binary,
+            mark,
+            dir,
+            before: Before::look(),
+            seen: RefCell::default(),
+        })
     }
 
     /// `cofferdam` with these arguments, such as `["run", "--", "true"]`.
@@ -72,7 +82,11 @@ impl Host {
 
     /// A new directory that belongs to whoever runs `cofferdam` in this way.
     pub fn workspace(&self, way: Way) -> PathBuf {
-        let dir = tempfile::Builder::new().prefix("workspace-").tempdir_in(self.dir.path()).expect("a workspace").keep();
+        let dir = tempfile::Builder::new()
+            .prefix("workspace-")
+            .tempdir_in(self.dir.path())
+            .expect("a workspace")
+            .keep();
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("chmod");
         self.give(&dir, way);
         dir
@@ -106,7 +120,10 @@ impl Host {
     }
 
     pub(crate) fn note_run(&self, finished: &Finished) {
-        let id = finished.record.as_ref().and_then(|record| record["run_id"].as_str());
+        let id = finished
+            .record
+            .as_ref()
+            .and_then(|record| record["run_id"].as_str());
         self.seen.borrow_mut().run_ids.extend(id.map(str::to_owned));
     }
 
@@ -115,7 +132,10 @@ impl Host {
     }
 
     pub(crate) fn note_namespaces(&self, process: &Process) {
-        let new = process.namespaces().into_iter().filter(|name| !self.before.namespaces.contains(name));
+        let new = process
+            .namespaces()
+            .into_iter()
+            .filter(|name| !self.before.namespaces.contains(name));
         self.seen.borrow_mut().namespaces.extend(new);
     }
 }
@@ -130,7 +150,9 @@ impl Drop for Host {
 
 /// The unprivileged user of the tests must be able to execute the binary, wherever the project was checked out.
 fn reachable(binary: &Path, dir: &Path) -> PathBuf {
-    let open_to_all = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o5 == 0o5);
+    let open_to_all = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o5 == 0o5)
+    };
     if !need::is_root() || binary.ancestors().all(open_to_all) {
         return binary.to_owned();
     }

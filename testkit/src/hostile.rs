@@ -46,8 +46,16 @@ impl Hostile {
         let scratch = tempfile::tempdir_in(cache()).expect("a directory to compile in");
         let (text, made) = (scratch.path().join("source.c"), scratch.path().join(name));
         std::fs::write(&text, source).expect("write the source");
-        let done = Command::new("gcc").args(["-O1", "-Wall", "-Werror", "-static", "-pthread", "-o"]).args([&made, &text]).output().expect("gcc");
-        assert!(done.status.success(), "{name}.c: {}", String::from_utf8_lossy(&done.stderr));
+        let done = Command::new("gcc")
+            .args(["-O1", "-Wall", "-Werror", "-static", "-pthread", "-o"])
+            .args([&made, &text])
+            .output()
+            .expect("gcc");
+        assert!(
+            done.status.success(),
+            "{name}.c: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
         std::fs::create_dir_all(&compiled.dir).expect("a directory for the program");
         // Whoever compiles it at the same time puts the same bytes there.
         std::fs::rename(&made, compiled.on_host()).expect("put the program in its place");
@@ -78,5 +86,9 @@ fn cache() -> PathBuf {
 }
 
 fn digest(source: &str) -> String {
-    Sha256::digest(source).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(source)
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

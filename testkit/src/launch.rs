@@ -41,9 +41,16 @@ impl<'h> Launch<'h> {
     pub(crate) fn new<A: AsRef<OsStr>>(host: &'h Host, args: impl IntoIterator<Item = A>) -> Self {
         Self {
             host,
-            args: args.into_iter().map(|arg| arg.as_ref().to_owned()).collect(),
+            args: args
+                .into_iter()
+                .map(|arg| arg.as_ref().to_owned())
+                .collect(),
             env: Vec::new(),
-            way: if need::is_root() { Way::Root } else { Way::User },
+            way: if need::is_root() {
+                Way::Root
+            } else {
+                Way::User
+            },
             shell: None,
             stdin: Input::Nothing,
             stdout: None,
@@ -69,7 +76,8 @@ impl<'h> Launch<'h> {
     /// Of `cofferdam` itself, not of the program.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.env
+            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -116,7 +124,9 @@ impl<'h> Launch<'h> {
         let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
         let stdin = std::mem::replace(&mut self.stdin, Input::Nothing);
         let mut command = self.command();
-        command.stdout(stdout.unwrap_or_else(Stdio::piped)).stderr(stderr.unwrap_or_else(Stdio::piped));
+        command
+            .stdout(stdout.unwrap_or_else(Stdio::piped))
+            .stderr(stderr.unwrap_or_else(Stdio::piped));
         let bytes = match stdin {
             Input::Nothing => {
                 command.stdin(Stdio::null());
@@ -132,7 +142,9 @@ impl<'h> Launch<'h> {
             }
         };
         let start = Instant::now();
-        let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         drop(command);
         Started::new(self.host, child, start, bytes, self.json)
     }
@@ -143,7 +155,12 @@ impl<'h> Launch<'h> {
             None => Command::new(binary),
             Some(script) => {
                 let mut command = Command::new("/bin/sh");
-                command.args([OsStr::new("-c"), OsStr::new(script), OsStr::new("sh"), binary.as_os_str()]);
+                command.args([
+                    OsStr::new("-c"),
+                    OsStr::new(script),
+                    OsStr::new("sh"),
+                    binary.as_os_str(),
+                ]);
                 command
             }
         };
@@ -157,9 +174,13 @@ impl<'h> Launch<'h> {
             }
         }
         command.args(args);
-        command.env(Host::MARK, self.host.mark()).current_dir(self.host.dir());
+        command
+            .env(Host::MARK, self.host.mark())
+            .current_dir(self.host.dir());
         // A person's own settings are none of the tests' business.
-        command.env_remove("COFFERDAM_NO_CGROUPS").env("XDG_CONFIG_HOME", Path::new("/nonexistent"));
+        command
+            .env_remove("COFFERDAM_NO_CGROUPS")
+            .env("XDG_CONFIG_HOME", Path::new("/nonexistent"));
         match self.way {
             Way::Root => {}
             Way::RootWithoutCgroups => {

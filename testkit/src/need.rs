@@ -39,7 +39,11 @@ impl Need {
 
 /// Whether all needs are met. Panics in CI when one is not.
 pub(crate) fn all_met(needs: &[Need]) -> bool {
-    let missing: Vec<Need> = needs.iter().copied().filter(|need| !need.is_met()).collect();
+    let missing: Vec<Need> = needs
+        .iter()
+        .copied()
+        .filter(|need| !need.is_met())
+        .collect();
     if missing.is_empty() {
         return true;
     }

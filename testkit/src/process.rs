@@ -39,7 +39,9 @@ impl Process {
     /// One line of /proc/PID/status.
     pub fn status(&self, key: &str) -> Option<String> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
         Some(line.trim().to_owned())
     }
 
@@ -60,13 +62,17 @@ pub(crate) fn all() -> Vec<Process> {
 pub(crate) fn pids() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").expect("/proc");
     let names = entries.flatten().map(|entry| entry.file_name());
-    names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+    names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .collect()
 }
 
 /// Where the links in a directory such as /proc/PID/fd lead.
 pub(crate) fn links(dir: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
+    entries
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .collect()
 }
 
 /// All of `processes` that are below `root`, however far.
@@ -85,5 +91,8 @@ pub(crate) fn descendants(root: u32, processes: &[Process]) -> BTreeSet<u32> {
 
 fn uids(status: &str) -> Vec<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    line.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    line.unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
 }

@@ -37,7 +37,13 @@ const SOON: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 impl<'h> Started<'h> {
-    pub(crate) fn new(host: &'h Host, mut child: Child, start: Instant, stdin: Option<Vec<u8>>, json: bool) -> Self {
+    pub(crate) fn new(
+        host: &'h Host,
+        mut child: Child,
+        start: Instant,
+        stdin: Option<Vec<u8>>,
+        json: bool,
+    ) -> Self {
         let pid = Pid::from_child(&child);
         host.note_child(child.id());
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).expect("pidfd_open");
@@ -47,7 +53,15 @@ impl<'h> Started<'h> {
         }
         let stdout = Stream::read(child.stdout.take());
         let stderr = Stream::read(child.stderr.take());
-        Self { host, child, pidfd, start, stdout, stderr, json }
+        Self {
+            host,
+            child,
+            pidfd,
+            start,
+            stdout,
+            stderr,
+            json,
+        }
     }
 
     pub fn pid(&self) -> u32 {
@@ -84,7 +98,11 @@ impl<'h> Started<'h> {
             if let Some(found) = self.processes().into_iter().find(|process| is_it(process)) {
                 return found;
             }
-            assert!(Instant::now() < until, "no such process among {:#?}", self.processes());
+            assert!(
+                Instant::now() < until,
+                "no such process among {:#?}",
+                self.processes()
+            );
             std::thread::sleep(BETWEEN_LOOKS);
         }
     }
@@ -94,7 +112,10 @@ impl<'h> Started<'h> {
         let all = process::all();
         let mut ours = process::descendants(self.pid(), &all);
         ours.insert(self.pid());
-        let found: Vec<Process> = all.into_iter().filter(|process| ours.contains(&process.pid) && !process.is_zombie).collect();
+        let found: Vec<Process> = all
+            .into_iter()
+            .filter(|process| ours.contains(&process.pid) && !process.is_zombie)
+            .collect();
         for process in &found {
             self.host.note_namespaces(process);
         }
@@ -126,8 +147,17 @@ impl<'h> Started<'h> {
         let wall = self.start.elapsed();
         let status = self.child.wait().expect("wait");
         let (stdout, stderr) = (self.stdout.rest(), self.stderr.rest());
-        let record = self.json.then(|| serde_json::from_slice(&stdout).ok()).flatten();
-        let finished = Finished { status, stdout, stderr, record, wall };
+        let record = self
+            .json
+            .then(|| serde_json::from_slice(&stdout).ok())
+            .flatten();
+        let finished = Finished {
+            status,
+            stdout,
+            stderr,
+            record,
+            wall,
+        };
         self.host.note_run(&finished);
         finished
     }
@@ -136,9 +166,15 @@ impl<'h> Started<'h> {
         let until = Instant::now() + patience;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+            let timeout = Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            };
             let pidfd = self.pidfd.as_fd();
-            match rustix::event::poll(&mut [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)], Some(&timeout)) {
+            match rustix::event::poll(
+                &mut [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)],
+                Some(&timeout),
+            ) {
                 Ok(0) => return false,
                 Ok(_) => return true,
                 Err(rustix::io::Errno::INTR) => {}
@@ -161,7 +197,10 @@ impl Stream {
                 }
             });
         }
-        Self { chunks, seen: Vec::new() }
+        Self {
+            chunks,
+            seen: Vec::new(),
+        }
     }
 
     /// Everything until the last writer has closed it. A writer that outlives `cofferdam` is something left behind.
@@ -170,8 +209,12 @@ impl Stream {
         loop {
             match self.chunks.recv_timeout(SOON) {
                 Ok(chunk) => self.seen.extend(chunk),
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return std::mem::take(&mut self.seen),
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("cofferdam has ended and something still holds its output open"),
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                    return std::mem::take(&mut self.seen);
+                }
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("cofferdam has ended and something still holds its output open")
+                }
             }
         }
     }

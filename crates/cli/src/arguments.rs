@@ -43,7 +43,10 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     if args.next().is_some_and(|verb| verb == "run")
         && let Ok(only) = RunOnly::try_parse_from(std::env::args_os().skip(1))
     {
-        return Ok(Cli { config: only.config, verb: Verb::Run(only.run) });
+        return Ok(Cli {
+            config: only.config,
+            verb: Verb::Run(only.run),
+        });
     }
     Cli::try_parse()
 }

@@ -56,6 +56,9 @@ fn root_group(told: &Told) {
     told.check("forks_enough", |case| {
         within(&case.exited(0), "processes_peak", 13, 13);
     });
+    told.check("forks_not_at_all", |case| {
+        within(&case.exited(0), "processes_peak", 1, 1);
+    });
     told.check("forks_to_the_limit", |case| {
         within(&case.exited(0), "processes_peak", 16, 16);
     });
@@ -115,7 +118,7 @@ fn delegated(told: &Told) {
     });
     told.check("delegated_killed_supervisor", Case::was_killed);
     told.check("delegated_scope_untouched", |case| {
-        assert_eq!(case.out, ["", "domain"]);
+        assert_eq!(case.out, ["domain"]);
     });
     told.check("delegated_without_cpu", |case| {
         case.stopped_by("memory", 137);
@@ -226,7 +229,15 @@ fn copy_on_write(told: &Told, at: &str, owner: &str) {
         assert_eq!(record["changes"], expected);
     });
     told.check(&format!("{at}_cow_remove"), |case| {
-        assert_eq!(case.exited(0)["stderr"]["data"], "");
+        // Before Linux 6.6 tmpfs has no user attributes, and without them overlayfs cannot hide a directory that is not empty. It says so, and nothing
+        // pretends that it worked.
+        let record = case.exited(1);
+        assert_eq!(
+            record["stderr"]["data"],
+            "rm: can't remove 'gone/deep': Input/output error\n"
+        );
+        let expected = json!([{"path": "gone/deep/file", "kind": "deleted"}]);
+        assert_eq!(record["changes"], expected);
     });
     told.check(&format!("{at}_cow_look"), |case| {
         assert_eq!(case.out, OLD.map(|line| line.replace("OWNER", owner)));

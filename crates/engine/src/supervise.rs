@@ -244,6 +244,7 @@ impl Supervisor<'_> {
                 self.upper = dirs.next();
                 self.proc = proc;
             }
+            Event::Waiting => {}
             Event::Listener { fd } => self.listener = Some(fd),
             Event::Started { .. } => self.begin(),
             Event::Exited {

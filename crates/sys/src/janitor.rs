@@ -155,11 +155,7 @@ extern "C" fn watch(argument: *mut libc::c_void) -> libc::c_int {
     shield();
     keep_only(work);
     let places = work.places.get(..work.count).unwrap_or_default();
-    for &place in places {
-        // SAFETY: open in this process for its whole life: `keep_only` spared it.
-        sweep(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
-    }
-    // SAFETY: as above. Readable only as end of file: nobody ever writes.
+    // SAFETY: open in this process for its whole life: `keep_only` spared it. Readable only as end of file: nobody ever writes.
     while let Err(Errno::INTR) =
         rustix::io::read(unsafe { BorrowedFd::borrow_raw(work.wake) }, &mut [0u8; 1])
     {}
@@ -174,6 +170,10 @@ extern "C" fn watch(argument: *mut libc::c_void) -> libc::c_int {
             [work.groups_gone.cast_unsigned() as usize, 0, 0, 0, 0, 0],
         )
     };
+    for &place in places {
+        // SAFETY: as above.
+        sweep(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
+    }
     raw::exit(0)
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -140,6 +141,13 @@ fn become_init(inner: &Inner) -> ! {
 }
 
 impl Sandbox {
+    /// Sleeps until init has anything to say, or for `at_most`. Nothing is read.
+    pub fn await_word(&self, at_most: std::time::Duration) {
+        let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
+        let timeout = Timespec::try_from(at_most).ok();
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+    }
+
     /// Starts a program in the sandbox with these standard streams, in the version 1 cgroups whose `tasks` files are given.
     pub fn execute(
         &self,

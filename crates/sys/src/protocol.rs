@@ -31,6 +31,7 @@ const KIND_STARTED: u8 = 18;
 const KIND_EXEC_FAILED: u8 = 19;
 const KIND_LISTENER: u8 = 20;
 const KIND_EXITED: u8 = 21;
+const KIND_WAITING: u8 = 22;
 const NOT_COUNTED: u64 = u64::MAX;
 
 /// A program to execute, laid out so that init can hand it to `execve` in place: after the header come the pointer tables, whose entries are offsets
@@ -115,6 +116,8 @@ pub enum Event {
         stage: Stage,
         errno: i32,
     },
+    /// The slow parts are under way: the CPU is free for something else.
+    Waiting,
     /// The sandbox stands. Directories asked for by [`crate::blueprint::Step::SendDir`] come along, in order.
     Ready {
         dirs: Vec<OwnedFd>,
@@ -161,6 +164,7 @@ pub enum Stage {
     Loopback,
     Identity,
     Step(u32),
+    OldRoot,
     Landlock,
     Capabilities,
     Clone,
@@ -175,11 +179,12 @@ pub enum Stage {
 }
 
 impl Stage {
-    const FIXED: [(Self, &'static str); 15] = [
+    const FIXED: [(Self, &'static str); 16] = [
         (Self::Descriptors, "close inherited descriptors"),
         (Self::NetworkNamespace, "make a network namespace"),
         (Self::Loopback, "bring loopback up"),
         (Self::Identity, "take on the sandbox's identity"),
+        (Self::OldRoot, "let go of the host's files"),
         (Self::Landlock, "build the Landlock rules"),
         (Self::Capabilities, "drop capabilities"),
         (Self::Clone, "start a process"),
@@ -260,6 +265,10 @@ pub(crate) fn exec_failed(stage: Stage, errno: Errno) -> [u8; 32] {
     ))
 }
 
+pub(crate) fn waiting() -> [u8; 32] {
+    encode((KIND_WAITING, [0; 3]))
+}
+
 pub(crate) fn ready(proc: ProcView) -> [u8; 32] {
     encode((KIND_READY, [u64::from(proc == ProcView::Own), 0, 0]))
 }
@@ -320,6 +329,7 @@ fn decode(bytes: &[u8; 32], fds: Vec<OwnedFd>) -> Result<Event, Errno> {
             stage: Stage::from_wire(small(values[0])?),
             errno: signed(values[1])?,
         },
+        KIND_WAITING => Event::Waiting,
         KIND_READY => {
             let proc = if values[0] == 1 {
                 ProcView::Own

@@ -23,20 +23,31 @@ pub(crate) struct Built {
     pub(crate) proc: ProcView,
 }
 
-/// Executes all steps; on failure returns the index of the one that failed.
-pub(crate) fn execute(steps: &[Step], trees: &[OwnedFd]) -> Result<Built, (usize, Errno)> {
+/// The host's tree, on its way out.
+pub(crate) type Detaching<'a> = Beside<'a, Result<(), Errno>>;
+
+/// What takes the host's tree out of the sandbox, once the root has been changed.
+pub(crate) const fn old_root() -> Work<Result<(), Errno>> {
+    Work::new(detach_old_root)
+}
+
+/// Executes all steps; on failure returns the index of the one that failed. Nothing may be started before what is still under way has been waited for.
+pub(crate) fn execute<'a>(
+    steps: &[Step],
+    trees: &[OwnedFd],
+    old_root: &'a mut Work<Result<(), Errno>>,
+) -> Result<(Built, Option<Detaching<'a>>), (usize, Errno)> {
     let mut slots: [Option<OwnedFd>; Slot::COUNT] = [const { None }; Slot::COUNT];
-    let mut old_root_work = Work::new(detach_old_root);
-    let mut old_root = Some(&mut old_root_work);
     let mut built = Built {
         dirs: [const { None }; MAX_DIRS],
         proc: ProcView::Absent,
     };
+    let mut old_root = Some(old_root);
     let mut detaching = None;
     for (index, step) in steps.iter().enumerate() {
         let done = match step {
             Step::Pivot => match old_root.take() {
-                Some(old_root) => pivot(old_root).map(|begun| detaching = Some((index, begun))),
+                Some(old_root) => pivot(old_root).map(|begun| detaching = Some(begun)),
                 // There is one root to leave.
                 None => Err(Errno::INVAL),
             },
@@ -44,14 +55,7 @@ pub(crate) fn execute(steps: &[Step], trees: &[OwnedFd]) -> Result<Built, (usize
         };
         done.map_err(|errno| (index, errno))?;
     }
-    if let Some((index, detaching)) = detaching {
-        // Nothing is started before the host's tree is gone.
-        detaching
-            .wait()
-            .and_then(|detached| detached)
-            .map_err(|errno| (index, errno))?;
-    }
-    Ok(built)
+    Ok((built, detaching))
 }
 
 fn execute_one(
@@ -191,12 +195,13 @@ fn make_dir(path: &CStr, mode: u32) -> Result<(), Errno> {
 
 /// Replaces whatever is there, without following it: in a root directory of the caller's, /etc/passwd may be a link to anywhere.
 fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
-    match rustix::fs::unlinkat(CWD, path, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(errno) => return Err(errno),
-    }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(CWD, path, flags, Mode::from_raw_mode(0o644))?;
+    let file = match create(path) {
+        Err(Errno::EXIST) => {
+            rustix::fs::unlinkat(CWD, path, AtFlags::empty())?;
+            create(path)?
+        }
+        other => other?,
+    };
     let mut rest = content;
     while !rest.is_empty() {
         let written = rustix::io::write(&file, rest)?;
@@ -205,9 +210,14 @@ fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
+fn create(path: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(CWD, path, flags, Mode::from_raw_mode(0o644))
+}
+
 /// Makes the current directory, which is a mount, the root. The old root lands on top of it and needs no directory of its own; letting go of it waits for
 /// every CPU to pass through the scheduler, so that is done beside the steps that follow. None of them can see it: paths start at the new root.
-fn pivot(old_root: &mut Work<Result<(), Errno>>) -> Result<Beside<'_, Result<(), Errno>>, Errno> {
+fn pivot(old_root: &mut Work<Result<(), Errno>>) -> Result<Detaching<'_>, Errno> {
     rustix::process::pivot_root(c".", c".")?;
     let detaching = old_root.begin()?;
     rustix::process::chdir(c"/")?;

@@ -40,6 +40,10 @@ int main(int argc, char **argv) {
         hold_memory(a);
         return 0;
     }
+    if (!strcmp(part, "memory-held")) { /* memory-held MIB: and keeps it */
+        hold_memory(a);
+        for (;;) pause();
+    }
     if (!strcmp(part, "memory-in-child")) { /* MIB: the one that is greedy is not the one that is waited for */
         if (fork() == 0) { hold_memory(a); return 0; }
         wait(NULL);

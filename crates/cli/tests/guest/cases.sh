@@ -89,6 +89,7 @@ try memory_in_scratch_files $run --memory 32m -- dd if=/dev/zero of=/tmp/file bs
 try memory_enough $run --memory 64m -- actor memory 24
 try fork_bomb $run --pids 16 -- actor bomb
 try forks_enough $run --pids 16 -- actor forks 12
+try forks_not_at_all $run --pids 1 -- actor forks 0
 try forks_to_the_limit $run --pids 16 -- actor forks 15
 try cpu_burners $run --cpu-time 500ms --timeout 60s -- actor burn 3 0
 try cpu_enough $run --cpu-time 20s -- actor burn 2 200
@@ -145,9 +146,10 @@ try_in session_host_backend $session $user $run --backend host --waive processes
 
 # Workspaces: on a disk, whose owners this kernel can map, and on tmpfs, whose owners it cannot.
 dd if=/dev/zero of=/tmp/image bs=1M count=16 2>/dev/null
-mke2fs /tmp/image >/dev/null
+losetup /dev/loop0 /tmp/image
+mke2fs /dev/loop0 >/dev/null
 mkdir /disk
-mount -t ext4 -o loop /tmp/image /disk
+mount -t ext4 /dev/loop0 /disk
 workspace() { # DIR OWNER
     mkdir -p "$1/gone/deep" "$1/kept"
     echo old | tee "$1/file" "$1/gone/deep/file" "$1/kept/file" >/dev/null

@@ -13,7 +13,11 @@ fn calls_that_lead_out_are_refused_and_named_in_the_record() {
     let host = host!(Need::Gcc);
     let calls = Hostile::Calls.compile();
     for way in Way::all() {
-        let run = host.launch(["run", "--mount", &calls.mount(), "--", &calls.inside()]).way(way).json().finish();
+        let run = host
+            .launch(["run", "--mount", &calls.mount(), "--", &calls.inside()])
+            .way(way)
+            .json()
+            .finish();
         run.assert_success();
         let mut tried: BTreeMap<String, u64> = BTreeMap::new();
         let out = run.out();
@@ -23,10 +27,17 @@ fn calls_that_lead_out_are_refused_and_named_in_the_record() {
             *tried.entry(name.to_owned()).or_default() += 1;
         }
         assert!(tried.len() > 45, "{run:#?}");
-        for (name, count) in tried.into_iter().filter(|(name, _)| !QUIET.contains(&name.as_str())) {
+        for (name, count) in tried
+            .into_iter()
+            .filter(|(name, _)| !QUIET.contains(&name.as_str()))
+        {
             // A raw socket of ping's protocol is the kernel's own to refuse.
             let refused_by_us = if name == "socket" { count - 1 } else { count };
-            assert_eq!(run.denied(&name), refused_by_us, "{way:?}: `{name}` is missing among the denials: {run:#?}");
+            assert_eq!(
+                run.denied(&name),
+                refused_by_us,
+                "{way:?}: `{name}` is missing among the denials: {run:#?}"
+            );
         }
     }
 }
@@ -38,7 +49,10 @@ fn a_refused_call_does_not_end_the_program() {
     let run = host.json(["run", "--", "python3", "-c", script]);
     run.assert_success();
     assert_eq!(run.out(), "-1 1\n");
-    assert_eq!(run.record()["denials"], serde_json::json!([{"kind": "syscall", "what": "unshare", "count": 1}]));
+    assert_eq!(
+        run.record()["denials"],
+        serde_json::json!([{"kind": "syscall", "what": "unshare", "count": 1}])
+    );
 }
 
 /// Interpreters load and threads, pipes, sockets and subprocesses work: a sandbox that refuses too much is not used.
@@ -55,8 +69,16 @@ m = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); m[0] = 1
 time.sleep(0.001); print('fine')
 ";
     for way in Way::all() {
-        let run = host.launch(["run", "--", "python3", "-c", script]).way(way).json().finish();
-        assert_eq!((run.out().as_str(), run.code()), ("fine\n", 0), "{way:?}: {run:#?}");
+        let run = host
+            .launch(["run", "--", "python3", "-c", script])
+            .way(way)
+            .json()
+            .finish();
+        assert_eq!(
+            (run.out().as_str(), run.code()),
+            ("fine\n", 0),
+            "{way:?}: {run:#?}"
+        );
         assert_eq!(run.record()["denials"], serde_json::json!([]), "{way:?}");
     }
 }

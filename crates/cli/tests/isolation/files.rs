@@ -6,7 +6,11 @@ use cofferdam_testkit::{Host, Need, Way, host};
 
 #[track_caller]
 fn shell(host: &Host, way: Way, script: &str) -> String {
-    let run = host.launch(["run", "--", "sh", "-c", script]).way(way).json().finish();
+    let run = host
+        .launch(["run", "--", "sh", "-c", script])
+        .way(way)
+        .json()
+        .finish();
     assert_eq!(run.ending(), "exited", "{way:?}: {run:#?}");
     run.out()
 }
@@ -32,7 +36,11 @@ fn init_is_hidden() {
     let host = host!();
     for way in Way::all() {
         let script = "ls -d /proc/1; for f in environ mem maps fd cmdline exe root cwd status stat auxv; do cat /proc/1/$f; ls /proc/1/$f/; done";
-        assert_eq!(shell(&host, way, &format!("{{ {script}; }} 2>/dev/null; true")), "", "{way:?}");
+        assert_eq!(
+            shell(&host, way, &format!("{{ {script}; }} 2>/dev/null; true")),
+            "",
+            "{way:?}"
+        );
     }
 }
 
@@ -40,8 +48,14 @@ fn init_is_hidden() {
 fn only_the_programs_own_processes_are_listed() {
     let host = host!();
     for way in Way::all() {
-        let pids: Vec<u32> = shell(&host, way, "ls /proc").lines().filter_map(|name| name.parse().ok()).collect();
-        assert!((1..=3).contains(&pids.len()) && pids.iter().all(|&pid| pid < 20), "{way:?}: {pids:?}");
+        let pids: Vec<u32> = shell(&host, way, "ls /proc")
+            .lines()
+            .filter_map(|name| name.parse().ok())
+            .collect();
+        assert!(
+            (1..=3).contains(&pids.len()) && pids.iter().all(|&pid| pid < 20),
+            "{way:?}: {pids:?}"
+        );
     }
 }
 
@@ -50,10 +64,25 @@ fn the_root_is_made_of_these_places_and_no_others() {
     let host = host!();
     let expected = "bin dev etc home lib lib64 proc sbin tmp usr";
     for way in Way::all() {
-        let seen = shell(&host, way, "ls -A / | grep -v -e lib32 -e libx32 -e nix | xargs");
+        let seen = shell(
+            &host,
+            way,
+            "ls -A / | grep -v -e lib32 -e libx32 -e nix | xargs",
+        );
         assert_eq!(seen.trim(), expected, "{way:?}");
         let with_workspace = format!("{}:ro", host.workspace(way).display());
-        let run = host.launch(["run", "--workspace", &with_workspace, "--", "sh", "-c", "ls -A /work; pwd"]).way(way).finish();
+        let run = host
+            .launch([
+                "run",
+                "--workspace",
+                &with_workspace,
+                "--",
+                "sh",
+                "-c",
+                "ls -A /work; pwd",
+            ])
+            .way(way)
+            .finish();
         assert_eq!(run.out(), "/work\n", "{way:?}");
     }
 }
@@ -63,8 +92,20 @@ fn dev_holds_only_harmless_devices() {
     let host = host!();
     for way in Way::all() {
         let seen = shell(&host, way, "ls -A /dev | xargs");
-        assert_eq!(seen.trim(), "fd full null random shm stderr stdin stdout urandom zero", "{way:?}");
-        assert_eq!(shell(&host, way, "cat /dev/tty /dev/mem /dev/kmsg /dev/sda /dev/vda 2>/dev/null; true"), "", "{way:?}");
+        assert_eq!(
+            seen.trim(),
+            "fd full null random shm stderr stdin stdout urandom zero",
+            "{way:?}"
+        );
+        assert_eq!(
+            shell(
+                &host,
+                way,
+                "cat /dev/tty /dev/mem /dev/kmsg /dev/sda /dev/vda 2>/dev/null; true"
+            ),
+            "",
+            "{way:?}"
+        );
     }
 }
 
@@ -89,8 +130,16 @@ for top, dirs, files in os.walk('/'):
             except OSError: pass
 ";
     for way in Way::all() {
-        let run = host.launch(["run", "--", "python3", "-c", script]).way(way).json().finish();
-        assert_eq!((run.out().as_str(), run.code()), ("", 0), "{way:?}: {run:#?}");
+        let run = host
+            .launch(["run", "--", "python3", "-c", script])
+            .way(way)
+            .json()
+            .finish();
+        assert_eq!(
+            (run.out().as_str(), run.code()),
+            ("", 0),
+            "{way:?}: {run:#?}"
+        );
     }
 }
 
@@ -111,9 +160,18 @@ for top, dirs, files in os.walk('/proc'):
 print(count > 300)
 ";
     for way in Way::all() {
-        let run = host.launch(["run", "--", "python3", "-c", script]).way(way).json().finish();
+        let run = host
+            .launch(["run", "--", "python3", "-c", script])
+            .way(way)
+            .json()
+            .finish();
         // /proc/keys is covered by /dev/null where it would name the caller's keys.
-        let out: Vec<String> = run.out().lines().filter(|line| *line != "wrote /proc/keys").map(str::to_owned).collect();
+        let out: Vec<String> = run
+            .out()
+            .lines()
+            .filter(|line| *line != "wrote /proc/keys")
+            .map(str::to_owned)
+            .collect();
         assert_eq!(out, ["True"], "{way:?}: {run:#?}");
     }
 }
@@ -137,11 +195,37 @@ fn a_stdin_file_cannot_be_opened_for_writing() {
         std::fs::write(&input, "original").unwrap();
         host.give(&input, way);
         let script = "for f in /proc/self/fd/0 /dev/stdin /dev/fd/0; do timeout 1 sh -c \"echo overwritten >>$f; : >$f\"; done 2>/dev/null; cat";
-        let run = host.launch(["run", "--stdin", input.to_str().unwrap(), "--", "sh", "-c", script]).way(way).finish();
-        assert_eq!(std::fs::read_to_string(&input).unwrap(), "original", "{way:?}: {run:#?}");
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(&input).unwrap();
-        host.launch(["run", "--", "sh", "-c", script]).way(way).stdin_from(file).finish();
-        assert_eq!(std::fs::read_to_string(&input).unwrap(), "original", "{way:?}");
+        let run = host
+            .launch([
+                "run",
+                "--stdin",
+                input.to_str().unwrap(),
+                "--",
+                "sh",
+                "-c",
+                script,
+            ])
+            .way(way)
+            .finish();
+        assert_eq!(
+            std::fs::read_to_string(&input).unwrap(),
+            "original",
+            "{way:?}: {run:#?}"
+        );
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&input)
+            .unwrap();
+        host.launch(["run", "--", "sh", "-c", script])
+            .way(way)
+            .stdin_from(file)
+            .finish();
+        assert_eq!(
+            std::fs::read_to_string(&input).unwrap(),
+            "original",
+            "{way:?}"
+        );
     }
 }
 
@@ -152,10 +236,21 @@ fn an_output_file_cannot_be_reached_or_truncated() {
     for way in Way::all() {
         let output = host.dir().join(format!("output-{way:?}"));
         std::fs::write(&output, "before\n").unwrap();
-        let file = std::fs::OpenOptions::new().append(true).open(&output).unwrap();
+        let file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&output)
+            .unwrap();
         let script = "echo during; : >/proc/self/fd/1; truncate -s 0 /dev/stdout; true";
-        host.launch(["run", "--", "sh", "-c", script]).way(way).stdout_to(file).stderr_to(std::process::Stdio::null()).finish();
-        assert_eq!(std::fs::read_to_string(&output).unwrap(), "before\nduring\n", "{way:?}");
+        host.launch(["run", "--", "sh", "-c", script])
+            .way(way)
+            .stdout_to(file)
+            .stderr_to(std::process::Stdio::null())
+            .finish();
+        assert_eq!(
+            std::fs::read_to_string(&output).unwrap(),
+            "before\nduring\n",
+            "{way:?}"
+        );
     }
 }
 
@@ -169,8 +264,17 @@ fn open_descriptors_of_the_caller_are_not_inherited() {
             if backend == "host" && !way.has_cgroups() {
                 args.extend(["--waive", "processes"]);
             }
-            args.extend(["--", "sh", "-c", "ls /proc/self/fd | xargs; cat <&7; cat /proc/self/fd/7"]);
-            let run = host.launch(args).way(way).from_shell("exec 7<secret 8</etc/passwd 9</; exec \"$@\"").finish();
+            args.extend([
+                "--",
+                "sh",
+                "-c",
+                "ls /proc/self/fd | xargs; cat <&7; cat /proc/self/fd/7",
+            ]);
+            let run = host
+                .launch(args)
+                .way(way)
+                .from_shell("exec 7<secret 8</etc/passwd 9</; exec \"$@\"")
+                .finish();
             assert_eq!(run.out(), "0 1 2 3\n", "{way:?} {backend}: {run:#?}");
         }
     }
@@ -185,12 +289,24 @@ fn a_root_directory_of_the_callers_is_never_written_to_whatever_its_links_say() 
         let outside = host.workspace(way);
         std::fs::create_dir(root.join("bin")).unwrap();
         std::fs::copy(program.on_host(), root.join("bin/calls")).unwrap();
-        for (name, target) in [("etc", outside.to_str().unwrap()), ("home", "../../../../../.."), ("proc", "/"), ("tmp", outside.to_str().unwrap())] {
+        for (name, target) in [
+            ("etc", outside.to_str().unwrap()),
+            ("home", "../../../../../.."),
+            ("proc", "/"),
+            ("tmp", outside.to_str().unwrap()),
+        ] {
             symlink(target, root.join(name)).unwrap();
         }
         let before = listing(&root);
-        let run = host.launch(["run", "--root", root.to_str().unwrap(), "--", "/bin/calls"]).way(way).json().finish();
-        assert!(matches!(run.ending(), "exited" | "never_started"), "{way:?}: {run:#?}");
+        let run = host
+            .launch(["run", "--root", root.to_str().unwrap(), "--", "/bin/calls"])
+            .way(way)
+            .json()
+            .finish();
+        assert!(
+            matches!(run.ending(), "exited" | "never_started"),
+            "{way:?}: {run:#?}"
+        );
         assert_eq!(listing(&root), before, "{way:?}");
         assert_eq!(listing(&outside), Vec::<String>::new(), "{way:?}");
     }
@@ -205,10 +321,40 @@ fn a_root_directory_of_the_callers_is_what_the_program_sees() {
         std::fs::create_dir(root.join("bin")).unwrap();
         std::fs::copy(program.on_host(), root.join("bin/disk")).unwrap();
         let before = listing(&root);
-        let run = host.launch(["run", "--root", root.to_str().unwrap(), "--", "/bin/disk", "one", "/tmp", "1"]).way(way).json().finish();
-        assert_eq!((run.out().as_str(), run.code()), ("survived\n", 0), "{way:?}: {run:#?}");
+        let run = host
+            .launch([
+                "run",
+                "--root",
+                root.to_str().unwrap(),
+                "--",
+                "/bin/disk",
+                "one",
+                "/tmp",
+                "1",
+            ])
+            .way(way)
+            .json()
+            .finish();
+        assert_eq!(
+            (run.out().as_str(), run.code()),
+            ("survived\n", 0),
+            "{way:?}: {run:#?}"
+        );
         for path in ["/usr", "/bin", "/"] {
-            let run = host.launch(["run", "--root", root.to_str().unwrap(), "--", "/bin/disk", "one", path, "1"]).way(way).json().finish();
+            let run = host
+                .launch([
+                    "run",
+                    "--root",
+                    root.to_str().unwrap(),
+                    "--",
+                    "/bin/disk",
+                    "one",
+                    path,
+                    "1",
+                ])
+                .way(way)
+                .json()
+                .finish();
             assert_eq!(run.code(), 3, "{way:?}: {path} was written: {run:#?}");
         }
         assert_eq!(listing(&root), before, "{way:?}");
@@ -222,7 +368,12 @@ fn listing(dir: &std::path::Path) -> Vec<String> {
     while let Some(dir) = open.pop() {
         for entry in std::fs::read_dir(&dir).unwrap().flatten() {
             let stat = entry.metadata().unwrap();
-            found.push(format!("{} {} {:?}", entry.path().display(), stat.len(), stat.permissions()));
+            found.push(format!(
+                "{} {} {:?}",
+                entry.path().display(),
+                stat.len(),
+                stat.permissions()
+            ));
             if stat.is_dir() {
                 open.push(entry.path());
             }

@@ -9,9 +9,15 @@ fn the_program_is_an_ordinary_user_without_privileges() {
     let host = host!();
     for way in Way::all() {
         let script = "id -u; id -g; id -un; grep -e '^Cap' -e NoNewPrivs -e '^Seccomp:' -e '^Groups' /proc/self/status | tr -d '\\t '";
-        let run = host.launch(["run", "--", "sh", "-c", script]).way(way).finish();
+        let run = host
+            .launch(["run", "--", "sh", "-c", script])
+            .way(way)
+            .finish();
         let none = "0000000000000000";
-        let groups = run.out().lines().find_map(|line| line.strip_prefix("Groups:").map(str::to_owned));
+        let groups = run
+            .out()
+            .lines()
+            .find_map(|line| line.strip_prefix("Groups:").map(str::to_owned));
         let expected = format!(
             "1000\n1000\nsandbox\nGroups:{}\nCapInh:{none}\nCapPrm:{none}\nCapEff:{none}\nCapBnd:{none}\nCapAmb:{none}\nNoNewPrivs:1\nSeccomp:2\n",
             groups.unwrap_or_default()
@@ -25,19 +31,47 @@ fn the_program_is_an_ordinary_user_without_privileges() {
 fn outside_the_program_is_not_root_while_it_runs() {
     let host = host!(Need::Root);
     for way in Way::all() {
-        let mut run = host.launch(["run", "--", "sh", "-c", "echo ready; sleep 60"]).way(way).start();
+        let mut run = host
+            .launch(["run", "--", "sh", "-c", "echo ready; sleep 60"])
+            .way(way)
+            .start();
         run.await_output("ready");
         let sleeper = run.await_process(|process| process.name == "sleep");
-        assert!(sleeper.uids.iter().all(|&uid| uid != 0), "{way:?}: {sleeper:?}");
+        assert!(
+            sleeper.uids.iter().all(|&uid| uid != 0),
+            "{way:?}: {sleeper:?}"
+        );
         assert_eq!(sleeper.status("CapEff").unwrap(), "0000000000000000");
-        assert_ne!(sleeper.status("Gid").unwrap().split_whitespace().next(), Some("0"), "{way:?}");
+        assert_ne!(
+            sleeper.status("Gid").unwrap().split_whitespace().next(),
+            Some("0"),
+            "{way:?}"
+        );
         let own = std::process::id();
-        let host_namespaces: std::collections::BTreeSet<String> = std::fs::read_dir(format!("/proc/{own}/ns"))
-            .unwrap()
-            .filter_map(|entry| Some(std::fs::read_link(entry.unwrap().path()).unwrap().to_str().unwrap().to_owned()))
+        let host_namespaces: std::collections::BTreeSet<String> =
+            std::fs::read_dir(format!("/proc/{own}/ns"))
+                .unwrap()
+                .filter_map(|entry| {
+                    Some(
+                        std::fs::read_link(entry.unwrap().path())
+                            .unwrap()
+                            .to_str()
+                            .unwrap()
+                            .to_owned(),
+                    )
+                })
+                .collect();
+        let shared: Vec<String> = sleeper
+            .namespaces()
+            .intersection(&host_namespaces)
+            .filter(|name| !name.starts_with("time"))
+            .cloned()
             .collect();
-        let shared: Vec<String> = sleeper.namespaces().intersection(&host_namespaces).filter(|name| !name.starts_with("time")).cloned().collect();
-        assert_eq!(shared, Vec::<String>::new(), "{way:?}: namespaces shared with the host");
+        assert_eq!(
+            shared,
+            Vec::<String>::new(),
+            "{way:?}: namespaces shared with the host"
+        );
         run.signal(rustix::process::Signal::TERM);
         assert_eq!(run.finish().code(), 130);
     }
@@ -47,7 +81,9 @@ fn outside_the_program_is_not_root_while_it_runs() {
 fn two_runs_of_root_are_different_users_outside() {
     let host = host!(Need::Root);
     let start = || {
-        let mut run = host.launch(["run", "--", "sh", "-c", "echo ready; sleep 60"]).start();
+        let mut run = host
+            .launch(["run", "--", "sh", "-c", "echo ready; sleep 60"])
+            .start();
         run.await_output("ready");
         let uids = run.await_process(|process| process.name == "sleep").uids;
         (run, uids)
@@ -73,7 +109,11 @@ fn a_set_uid_program_gains_nothing() {
         for access in ["ro", "rw", "cow"] {
             let given = format!("{}:{access}", workspace.display());
             let run = host.launch(["run", "--workspace", &given, "--", "sh", "-c", "./id -u; ./id -ru; ./id -g; ./cat /proc/self/status | grep CapEff | tr -d '\\t'; ls /usr/bin/su >/dev/null && su -c id root"]).way(way).finish();
-            assert!(run.out().starts_with("1000\n1000\n1000\nCapEff:0000000000000000\n"), "{way:?} {access}: {run:#?}");
+            assert!(
+                run.out()
+                    .starts_with("1000\n1000\n1000\nCapEff:0000000000000000\n"),
+                "{way:?} {access}: {run:#?}"
+            );
             assert!(!run.out().contains("uid=0"), "{way:?} {access}: {run:#?}");
         }
     }
@@ -102,7 +142,11 @@ attempt(lambda: os.close(os.open('planted-open2', os.O_CREAT | os.O_WRONLY, 0o67
     for way in Way::all() {
         let workspace = host.workspace(way);
         let given = format!("{}:rw", workspace.display());
-        let run = host.launch(["run", "--workspace", &given, "--", "python3", "-c", script]).way(way).json().finish();
+        let run = host
+            .launch(["run", "--workspace", &given, "--", "python3", "-c", script])
+            .way(way)
+            .json()
+            .finish();
         run.assert_success();
         let mut planted: Vec<String> = Vec::new();
         for entry in std::fs::read_dir(&workspace).unwrap().flatten() {
@@ -140,7 +184,10 @@ fn names_of_the_host_are_not_seen() {
         let expected = "sandbox\nsandbox\nsandbox\nroot sandbox nobody root sandbox nogroup\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/sh\n";
         assert_eq!(run.out(), expected, "{way:?}");
     }
-    assert_eq!(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap(), own);
+    assert_eq!(
+        std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap(),
+        own
+    );
 }
 
 #[test]
@@ -149,8 +196,24 @@ fn no_core_is_dumped() {
     for way in Way::all() {
         let workspace = host.workspace(way);
         let given = format!("{}:rw", workspace.display());
-        let run = host.launch(["run", "--workspace", &given, "--", "sh", "-c", "ulimit -c unlimited 2>/dev/null; ulimit -c; kill -SEGV $$"]).way(way).json().finish();
-        assert_eq!((run.ending(), run.code(), run.out().as_str()), ("signaled", 139, "0\n"), "{way:?}: {run:#?}");
+        let run = host
+            .launch([
+                "run",
+                "--workspace",
+                &given,
+                "--",
+                "sh",
+                "-c",
+                "ulimit -c unlimited 2>/dev/null; ulimit -c; kill -SEGV $$",
+            ])
+            .way(way)
+            .json()
+            .finish();
+        assert_eq!(
+            (run.ending(), run.code(), run.out().as_str()),
+            ("signaled", 139, "0\n"),
+            "{way:?}: {run:#?}"
+        );
         assert_eq!(run.record()["signal"], "SIGSEGV");
         assert_eq!(std::fs::read_dir(&workspace).unwrap().count(), 0, "{way:?}");
     }

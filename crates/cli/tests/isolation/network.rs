@@ -29,8 +29,16 @@ print(open('/proc/net/dev').read().count(':'), open('/proc/net/route').read().co
 "
     );
     for way in Way::all() {
-        let run = host.launch(["run", "--", "python3", "-c", &script]).way(way).json().finish();
-        assert_eq!(run.out(), "101\n111\n101\n101\n111\n1 1 True\n", "{way:?}: {run:#?}");
+        let run = host
+            .launch(["run", "--", "python3", "-c", &script])
+            .way(way)
+            .json()
+            .finish();
+        assert_eq!(
+            run.out(),
+            "101\n111\n101\n101\n111\n1 1 True\n",
+            "{way:?}: {run:#?}"
+        );
     }
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "somebody came through");
@@ -48,8 +56,16 @@ for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1'))
 print(socket.gethostbyname('localhost'))
 ";
     for way in Way::all() {
-        let run = host.launch(["run", "--", "python3", "-c", script]).way(way).json().finish();
-        assert_eq!(run.out(), "b'hello'\nb'hello'\n127.0.0.1\n", "{way:?}: {run:#?}");
+        let run = host
+            .launch(["run", "--", "python3", "-c", script])
+            .way(way)
+            .json()
+            .finish();
+        assert_eq!(
+            run.out(),
+            "b'hello'\nb'hello'\n127.0.0.1\n",
+            "{way:?}: {run:#?}"
+        );
     }
 }
 
@@ -57,7 +73,8 @@ print(socket.gethostbyname('localhost'))
 fn unix_sockets_of_the_host_cannot_be_reached() {
     let host = host!(Need::Python);
     let name = format!("cofferdam-{}", host.mark());
-    let abstract_listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let abstract_listener =
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let path = host.dir().join("socket");
     let path_listener = UnixListener::bind(&path).unwrap();
     let in_workspace = host.workspace(Way::all()[0]);
@@ -72,7 +89,19 @@ for address in ('\\0{name}', '{}', '/run/dbus/system_bus_socket', '/var/run/dock
         path.display()
     );
     for way in Way::all() {
-        let run = host.launch(["run", "--workspace", in_workspace.to_str().unwrap(), "--", "python3", "-c", &script]).way(way).json().finish();
+        let run = host
+            .launch([
+                "run",
+                "--workspace",
+                in_workspace.to_str().unwrap(),
+                "--",
+                "python3",
+                "-c",
+                &script,
+            ])
+            .way(way)
+            .json()
+            .finish();
         assert_eq!(run.out(), "111\n2\n2\n2\n2\n", "{way:?}: {run:#?}");
     }
     for listener in [abstract_listener, path_listener] {
@@ -94,7 +123,11 @@ s = socket.socket(); s.bind(('127.0.0.1', {port})); s.listen(); print('bound', f
     for way in Way::all() {
         let start = || {
             let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-            let mut run = host.launch(["run", "--", "python3", "-c", &script]).way(way).stdin_from(std::os::fd::OwnedFd::from(theirs)).start();
+            let mut run = host
+                .launch(["run", "--", "python3", "-c", &script])
+                .way(way)
+                .stdin_from(std::os::fd::OwnedFd::from(theirs))
+                .start();
             run.await_output("bound");
             (run, ours)
         };

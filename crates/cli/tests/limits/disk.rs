@@ -103,7 +103,11 @@ fn unlinked_files_in_tmp_count() {
     for way in Way::all() {
         let run = fill_scratch(&host, way, "unlinked", "/tmp");
         match run.ending() {
-            "exited" => assert_eq!((run.code(), run.err().as_str()), (3, "write: No space left on device\n"), "{way:?}: {run:#?}"),
+            "exited" => assert_eq!(
+                (run.code(), run.err().as_str()),
+                (3, "write: No space left on device\n"),
+                "{way:?}: {run:#?}"
+            ),
             _ => drop(run.assert_stopped("disk", 153, SCRATCH)),
         }
     }

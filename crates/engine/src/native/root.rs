@@ -20,14 +20,10 @@ use crate::program::HOME;
 
 /// Where the scratch file system is put while the root is being built; it exists on every Linux, and the mount is ours alone.
 const BASE: &str = "/tmp";
-const DEVICES: [&str; 5] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-];
-const LINKS: [(&str, &str); 6] = [
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/urandom"];
+const LINKS: [(&str, &str); 7] = [
+    // One and the same since Linux 5.6.
+    ("urandom", "/dev/random"),
     ("/proc/self/fd", "/dev/fd"),
     ("/proc/self/fd/0", "/dev/stdin"),
     ("/proc/self/fd/1", "/dev/stdout"),
