@@ -78,7 +78,7 @@ fn look(before: &Before, mark: &str, seen: &Seen) -> Vec<String> {
             .map(|path| format!("file {}", path.display())),
     );
     found.extend(
-        namespaces(&all, seen)
+        namespaces(&all, mark, seen)
             .into_iter()
             .map(|name| format!("namespace {name}")),
     );
@@ -200,17 +200,25 @@ fn is_ours(path: &Path) -> bool {
     !name.starts_with(OWN_PREFIX) && (name.contains("cofferdam") || SANDBOX_UIDS.contains(&owner))
 }
 
-/// Namespaces that were seen while a run lived, and that a process still is in or holds open.
-fn namespaces(all: &[Process], seen: &Seen) -> BTreeSet<String> {
+/// Namespaces that were seen while a run lived, and that a process still is in or holds open. The kernel gives their numbers out again, so what belongs to
+/// another test is none of ours.
+fn namespaces(all: &[Process], mark: &str, seen: &Seen) -> BTreeSet<String> {
     if seen.namespaces.is_empty() {
         return BTreeSet::new();
     }
-    let held = all
-        .iter()
-        .flat_map(|process| process::links(&format!("/proc/{}/fd", process.pid)));
-    let held = held.map(|link| link.display().to_string());
-    let lived_in = all.iter().flat_map(Process::namespaces);
-    held.chain(lived_in)
-        .filter(|name| seen.namespaces.contains(name))
-        .collect()
+    let line = format!("{}={mark}", Host::MARK);
+    let others = |process: &&Process| {
+        process.environment.contains(Host::MARK) && !process.environment.contains(&line)
+    };
+    let mut found = BTreeSet::new();
+    for process in all.iter().filter(|process| !others(process)) {
+        let held = process::links(&format!("/proc/{}/fd", process.pid))
+            .into_iter()
+            .map(|link| link.display().to_string());
+        found.extend(
+            held.chain(process.namespaces())
+                .filter(|name| seen.namespaces.contains(name)),
+        );
+    }
+    found
 }

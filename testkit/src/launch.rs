@@ -35,7 +35,7 @@ enum Input {
 }
 
 /// No run of the tests takes this long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl<'h> Launch<'h> {
     pub(crate) fn new<A: AsRef<OsStr>>(host: &'h Host, args: impl IntoIterator<Item = A>) -> Self {

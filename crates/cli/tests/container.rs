@@ -1,5 +1,11 @@
 //! The binary inside a real container, started by a Docker daemon of its own, as people run it there: an ordinary user or a root without privileges, no
 //! control groups to write, and a /proc that Docker has masked or not. The daemon, its files and its control groups are gone afterwards.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "the functions beside a test are as much test as it is"
+)]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -1,5 +1,4 @@
-//! Work that a process of ours has done beside it, in a process that shares its memory and descriptors, while it goes on: for the two parts of building a
-//! sandbox that mostly wait. Allocates nothing.
+//! Work that a process of ours has done beside it, in a process that shares its memory and descriptors, while it goes on. Allocates nothing.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;

@@ -20,7 +20,6 @@ pub(crate) fn build(
 ) -> Result<(Built, Option<OwnedFd>), Failure> {
     let mut network_work = network::work();
     let mut network_maker = None;
-    let mut old_root = steps::old_root();
     reset_signals();
     close_all_but(keep).map_err(|errno| (Stage::Descriptors, errno))?;
     let _ = rustix::process::setsid();
@@ -45,8 +44,7 @@ pub(crate) fn build(
         }
     }
     let at_step = |(index, errno)| (Stage::Step(u32::try_from(index).unwrap_or(u32::MAX)), errno);
-    let (built, detaching) =
-        steps::execute(&blueprint.steps, &blueprint.trees, &mut old_root).map_err(at_step)?;
+    let built = steps::execute(&blueprint.steps, &blueprint.trees).map_err(at_step)?;
     // From here on this process mostly waits, and says so.
     let _ = protocol::send(control, &protocol::waiting(), &[]);
     let ruleset = match &blueprint.landlock {
@@ -57,10 +55,7 @@ pub(crate) fn build(
         rustix::process::umask(Mode::from_raw_mode(0o022));
         empty_bounding_set().map_err(|errno| (Stage::Capabilities, errno))?;
     }
-    if let Some(detaching) = detaching {
-        let detached = detaching.wait().and_then(|detached| detached);
-        detached.map_err(|errno| (Stage::OldRoot, errno))?;
-    }
+    steps::leave_old_root(&built).map_err(|errno| (Stage::OldRoot, errno))?;
     if let Some(maker) = network_maker {
         network::enter(maker)?;
     }

@@ -9,7 +9,6 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, UnmountFlags,
 };
 
-use crate::beside::{Beside, Work};
 use crate::blueprint::{Access, Slot, Step};
 use crate::mount::{self, MountAttr};
 use crate::protocol::ProcView;
@@ -21,41 +20,37 @@ pub(crate) const MAX_DIRS: usize = 4;
 pub(crate) struct Built {
     pub(crate) dirs: [Option<OwnedFd>; MAX_DIRS],
     pub(crate) proc: ProcView,
+    old_root: OldRoot,
 }
 
-/// The host's tree, on its way out.
-pub(crate) type Detaching<'a> = Beside<'a, Result<(), Errno>>;
-
-/// What takes the host's tree out of the sandbox, once the root has been changed.
-pub(crate) const fn old_root() -> Work<Result<(), Errno>> {
-    Work::new(detach_old_root)
+enum OldRoot {
+    /// The root was not changed.
+    Ours,
+    /// The host's tree is mounted over ours.
+    OnTop,
 }
 
-/// Executes all steps; on failure returns the index of the one that failed. Nothing may be started before what is still under way has been waited for.
-pub(crate) fn execute<'a>(
-    steps: &[Step],
-    trees: &[OwnedFd],
-    old_root: &'a mut Work<Result<(), Errno>>,
-) -> Result<(Built, Option<Detaching<'a>>), (usize, Errno)> {
+/// Executes all steps; on failure returns the index of the one that failed. Nothing may be started before [`leave_old_root`] has been called.
+pub(crate) fn execute(steps: &[Step], trees: &[OwnedFd]) -> Result<Built, (usize, Errno)> {
     let mut slots: [Option<OwnedFd>; Slot::COUNT] = [const { None }; Slot::COUNT];
     let mut built = Built {
         dirs: [const { None }; MAX_DIRS],
         proc: ProcView::Absent,
+        old_root: OldRoot::Ours,
     };
-    let mut old_root = Some(old_root);
-    let mut detaching = None;
     for (index, step) in steps.iter().enumerate() {
-        let done = match step {
-            Step::Pivot => match old_root.take() {
-                Some(old_root) => pivot(old_root).map(|begun| detaching = Some(begun)),
-                // There is one root to leave.
-                None => Err(Errno::INVAL),
-            },
-            other => execute_one(other, trees, &mut slots, &mut built),
-        };
-        done.map_err(|errno| (index, errno))?;
+        execute_one(step, trees, &mut slots, &mut built).map_err(|errno| (index, errno))?;
     }
-    Ok((built, detaching))
+    Ok(built)
+}
+
+/// Lets go of the host's tree, if the root was changed. Waits for every CPU to pass through the scheduler, so it comes last, when others have work for this
+/// CPU.
+pub(crate) fn leave_old_root(built: &Built) -> Result<(), Errno> {
+    match built.old_root {
+        OldRoot::Ours => Ok(()),
+        OldRoot::OnTop => rustix::mount::unmount(c".", UnmountFlags::DETACH),
+    }
 }
 
 fn execute_one(
@@ -144,8 +139,7 @@ fn execute_one(
             *free = Some(dir);
             Ok(())
         }
-        // Started by the caller, who keeps what is under way.
-        Step::Pivot => Err(Errno::INVAL),
+        Step::Pivot => pivot(built),
         Step::SealRoot => {
             let root =
                 rustix::fs::openat(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
@@ -215,17 +209,12 @@ fn create(path: &CStr) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(CWD, path, flags, Mode::from_raw_mode(0o644))
 }
 
-/// Makes the current directory, which is a mount, the root. The old root lands on top of it and needs no directory of its own; letting go of it waits for
-/// every CPU to pass through the scheduler, so that is done beside the steps that follow. None of them can see it: paths start at the new root.
-fn pivot(old_root: &mut Work<Result<(), Errno>>) -> Result<Detaching<'_>, Errno> {
+/// Makes the current directory, which is a mount, the root. The old root lands on top of it, where it needs no directory of its own, and stays until
+/// [`leave_old_root`]. No step in between can see it: paths start at the new root.
+fn pivot(built: &mut Built) -> Result<(), Errno> {
     rustix::process::pivot_root(c".", c".")?;
-    let detaching = old_root.begin()?;
-    rustix::process::chdir(c"/")?;
-    Ok(detaching)
-}
-
-fn detach_old_root() -> Result<(), Errno> {
-    rustix::mount::unmount(c".", UnmountFlags::DETACH)
+    built.old_root = OldRoot::OnTop;
+    rustix::process::chdir(c"/")
 }
 
 fn put(

@@ -152,7 +152,7 @@ fn a_mount_over_the_system_works_or_is_refused() {
                     ]
                     .into_iter()
                     .find(|error| run.err().contains(error));
-                    drop(run.assert_refused(code, error.unwrap_or("no code")));
+                    run.assert_refused(code, error.unwrap_or("no code"));
                 }
                 _ => panic!("{way:?} {target}: {run:#?}"),
             }

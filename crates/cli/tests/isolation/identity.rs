@@ -51,14 +51,11 @@ fn outside_the_program_is_not_root_while_it_runs() {
         let host_namespaces: std::collections::BTreeSet<String> =
             std::fs::read_dir(format!("/proc/{own}/ns"))
                 .unwrap()
-                .filter_map(|entry| {
-                    Some(
-                        std::fs::read_link(entry.unwrap().path())
-                            .unwrap()
-                            .to_str()
-                            .unwrap()
-                            .to_owned(),
-                    )
+                .map(|entry| {
+                    std::fs::read_link(entry.unwrap().path())
+                        .unwrap()
+                        .display()
+                        .to_string()
                 })
                 .collect();
         let shared: Vec<String> = sleeper

@@ -108,7 +108,9 @@ fn unlinked_files_in_tmp_count() {
                 (3, "write: No space left on device\n"),
                 "{way:?}: {run:#?}"
             ),
-            _ => drop(run.assert_stopped("disk", 153, SCRATCH)),
+            _ => {
+                run.assert_stopped("disk", 153, SCRATCH);
+            }
         }
     }
 }
