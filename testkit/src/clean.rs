@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::host::{Host, Seen};
 use crate::process::{self, Process};
@@ -109,6 +109,15 @@ fn processes(all: &[Process], mark: &str, seen: &Seen) -> Vec<Process> {
         .filter(is_ours)
         .cloned()
         .collect()
+}
+
+/// Ends what is left of a test that failed.
+pub(crate) fn end_processes(mark: &str, seen: &Seen) {
+    for process in processes(&process::all(), mark, seen) {
+        if let Some(pid) = Pid::from_raw(process.pid.cast_signed()) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
 }
 
 /// Groups of runs that this test knows, and new groups that nobody holds any more: a living supervisor locks its own.

@@ -112,10 +112,13 @@ impl Host {
         &self.mark
     }
 
-    /// No process, cgroup, mount, namespace or temporary file of this test's runs is left.
+    /// No process, cgroup, mount, namespace or temporary file of this test's runs is left. What is left is ended, so that it disturbs no other test.
     #[track_caller]
     pub fn assert_clean(&self) {
         let left = clean::left_behind(&self.before, &self.mark, &self.seen.borrow());
+        if !left.is_empty() {
+            clean::end_processes(&self.mark, &self.seen.borrow());
+        }
         assert!(left.is_empty(), "left behind: {left:#?}");
     }
 
@@ -142,7 +145,9 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if std::thread::panicking() {
+            clean::end_processes(&self.mark, &self.seen.borrow());
+        } else {
             self.assert_clean();
         }
     }

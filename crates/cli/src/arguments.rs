@@ -45,7 +45,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     {
         return Ok(Cli {
             config: only.config,
-            verb: Verb::Run(only.run),
+            verb: Verb::Run(Box::new(only.run)),
         });
     }
     Cli::try_parse()
@@ -53,7 +53,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     Seal(SealArgs),
     Execute(ExecuteArgs),
     Verify(VerifyArgs),

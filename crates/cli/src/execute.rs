@@ -22,7 +22,7 @@ use crate::arguments::ExecuteArgs;
 use crate::config::Choice;
 use crate::failure::{self, Failure};
 use crate::seal::document::Document;
-use crate::seal::{entropy, open, pretty, problems, visible};
+use crate::seal::{entropy, open, pretty};
 
 pub(crate) fn execute(args: &ExecuteArgs) -> Result<ExitCode, Failure> {
     let backend = backend(args.backend)?;
@@ -76,7 +76,8 @@ pub(crate) fn answer(
     let request = sealed.to_request(place).map_err(|unsupported| {
         Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
     })?;
-    let grant = Grant::new(request).map_err(|found| problems(ErrorCode::PayloadInvalid, &found))?;
+    let grant = Grant::new(request)
+        .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
     let at_most = capture(sealed)?;
     let cancel = cofferdam_engine::cancel_on_signals()?;
     let record = pipeline::run(
@@ -88,7 +89,7 @@ pub(crate) fn answer(
     if let Ending::NeverStarted(failure) = &record.ending
         && failure.kind == SetupFailureKind::Sandbox
     {
-        return Err(Failure::new(failure.code(), visible(&failure.message)));
+        return Err(Failure::new(failure.code(), failure.message.clone()));
     }
     envelope(sealed, &record, worker)
 }

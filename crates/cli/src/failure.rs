@@ -11,19 +11,24 @@ use cofferdam_engine::error::EngineError;
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: ErrorCode,
-    message: String,
+    /// One for each problem.
+    lines: Vec<String>,
 }
 
 impl Failure {
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,
-            message: message.into(),
+            lines: vec![message.into()],
         }
     }
 
+    /// All problems with an input, each on a line of its own.
     pub(crate) fn problems(code: ErrorCode, problems: &Problems) -> Self {
-        Self::new(code, problems.to_string())
+        Self {
+            code,
+            lines: problems.iter().map(ToString::to_string).collect(),
+        }
     }
 
     pub(crate) fn problem(field: &str, value: &str, fix: impl Into<String>) -> Self {
@@ -41,9 +46,9 @@ impl Failure {
     /// Prints the message, one line for each problem, and returns the exit code of our own failures.
     pub(crate) fn report(self) -> ExitCode {
         let mut text = String::new();
-        for line in self.message.lines() {
+        for line in &self.lines {
             text.push_str("cofferdam: ");
-            text.push_str(line);
+            text.push_str(&visible(line));
             text.push_str(" [");
             text.push_str(self.code.as_str());
             text.push_str("]\n");
@@ -55,11 +60,24 @@ impl Failure {
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
-        Self {
-            code: error.code(),
-            message: error.to_string(),
+        match &error {
+            EngineError::Invalid(problems) => Self::problems(error.code(), problems),
+            other => Self::new(error.code(), other.to_string()),
         }
     }
+}
+
+/// A stranger wrote some of the values in our messages: they must not steer the terminal or look like lines of ours.
+pub(crate) fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 /// What clap has to say: help and version are not failures; everything else is, with our code and not clap's.
@@ -82,5 +100,15 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
             &error,
         )),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_a_stranger_writes_steers_the_terminal() {
+        assert_eq!(visible("é\u{1b}[2J\n\u{9b}x"), "é\\u{1b}[2J\\n\\u{9b}x");
     }
 }

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Err(error) => return failure::usage(&error),
     };
     let done = match cli.verb {
-        Verb::Run(args) => run::run(args, cli.config),
+        Verb::Run(args) => run::run(*args, cli.config),
         Verb::Seal(args) => seal::seal(&args),
         Verb::Execute(args) => execute::execute(&args),
         Verb::Verify(args) => verify::verify(&args),

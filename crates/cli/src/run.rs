@@ -247,7 +247,7 @@ fn explain(ending: &Ending) {
             format!("{} [{}]", failure.message, failure.code().as_str())
         }
     };
-    let _ = writeln!(std::io::stderr(), "cofferdam: {line}");
+    let _ = writeln!(std::io::stderr(), "cofferdam: {}", failure::visible(&line));
 }
 
 fn to_json(record: &RunRecord) -> Result<String, Failure> {

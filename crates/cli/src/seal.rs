@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ids::Entropy;
-use cofferdam_contract::problem::Problems;
 use cofferdam_contract::seal::{Draft, OpenError, Sealed};
 use jiff::Timestamp;
 use rustix::io::Errno;
@@ -22,7 +21,7 @@ pub(crate) fn seal(args: &SealArgs) -> Result<ExitCode, Failure> {
     let draft = Draft::parse(&document.bytes).map_err(|error| refused(&document, &error))?;
     let sealed = draft
         .seal(Timestamp::now(), entropy()?)
-        .map_err(|found| problems(ErrorCode::PayloadInvalid, &found))?;
+        .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
     failure::print(&pretty(sealed.json())?)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -56,46 +55,14 @@ pub(crate) fn pretty(value: &impl Serialize) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// All problems with what a stranger wrote, one on each line.
-pub(crate) fn problems(code: ErrorCode, found: &Problems) -> Failure {
-    let lines: Vec<String> = found
-        .iter()
-        .map(|problem| visible(&problem.to_string()))
-        .collect();
-    Failure::new(code, lines.join("\n"))
-}
-
-/// A stranger wrote the values: they must not steer the terminal or look like lines of ours.
-pub(crate) fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
-}
-
 fn refused(document: &Document, error: &OpenError) -> Failure {
     match error {
         // A place in the text means something only together with the file it is in.
         OpenError::Malformed(bad) => {
             let line = format!("{}: {bad}", document.name);
-            Failure::new(error.code(), visible(&line))
+            Failure::new(error.code(), line)
         }
         OpenError::DigestMismatch { .. } => Failure::new(error.code(), error.to_string()),
-        OpenError::Invalid(found) => problems(error.code(), found),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_a_stranger_writes_steers_the_terminal() {
-        assert_eq!(visible("é\u{1b}[2J\n\u{9b}x"), "é\\u{1b}[2J\\n\\u{9b}x");
+        OpenError::Invalid(found) => Failure::problems(error.code(), found),
     }
 }

@@ -13,9 +13,10 @@ use serde::Serialize;
 
 use crate::arguments::VerifyArgs;
 use crate::execute;
+use crate::failure::visible;
 use crate::failure::{self, Failure};
 use crate::seal::document::Document;
-use crate::seal::{open, pretty, visible};
+use crate::seal::{open, pretty};
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
     if args.payload == args.envelope && args.payload.as_os_str() == "-" {

@@ -142,8 +142,13 @@ impl Drain {
         }
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        self.interest().is_some()
+    /// As [`Drain::interest`] when nobody is left who could write: a pipe that is empty now has ended, whoever else may hold it.
+    pub(crate) fn last_interest(&mut self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let (_, flags) = self.interest()?;
+        if flags == PollFlags::IN && self.pipe.as_ref().is_none_or(|pipe| !has_data(pipe)) {
+            self.close();
+        }
+        self.interest()
     }
 
     /// Moves what can be moved now.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cofferdam_sys::cgroup::{self, Hierarchy};
-use cofferdam_sys::{landlock, seccomp};
+use cofferdam_sys::landlock;
 use rustix::thread::CapabilitySet;
 
 /// The facts about this host that decide how a sandbox is built.
@@ -37,11 +37,6 @@ impl Host {
             landlock_abi: landlock::abi(),
             cpus: cpus(),
         }
-    }
-
-    /// The name of a refused system call, for reports.
-    pub(crate) fn call_name(number: u32) -> String {
-        seccomp::name_of(number).map_or_else(|| format!("system call {number}"), str::to_owned)
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod capture;
 mod changes;
+mod denials;
 mod disk;
 pub mod doctor;
 pub mod error;
@@ -13,6 +14,7 @@ mod native;
 pub mod pipeline;
 mod plan;
 mod program;
+mod settle;
 mod supervise;
 mod watch;
 

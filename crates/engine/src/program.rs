@@ -101,13 +101,18 @@ fn candidates(name: &OsStr, env: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Why a program was not found, with the reason that people meet most: it is on the host, and not in view.
-pub(crate) fn not_found(request: &Request) -> String {
-    let name = request
+/// The program as the caller named it.
+pub(crate) fn name(request: &Request) -> String {
+    request
         .argv
         .first()
         .map(|arg| arg.to_string_lossy().into_owned())
-        .unwrap_or_default();
+        .unwrap_or_default()
+}
+
+/// Why a program was not found, with the reason that people meet most: it is on the host, and not in view.
+pub(crate) fn not_found(request: &Request) -> String {
+    let name = name(request);
     let inside = match request.backend {
         BackendName::Native => " inside the sandbox",
         BackendName::Host => "",

@@ -5,23 +5,24 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use cofferdam_contract::ending::{Ending, SetupFailure, SetupFailureKind, StopCause, Stream};
-use cofferdam_contract::record::{Denial, DenialKind};
-use cofferdam_contract::units::Cap;
+use cofferdam_contract::ending::{Ending, StopCause, Stream};
+use cofferdam_contract::record::Denial;
+use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
 use cofferdam_sys::blueprint::Isolation;
 use cofferdam_sys::cgroup::{Counters, RunGroup};
 use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Sandbox;
-use cofferdam_sys::protocol::{Event, ProcView, Stage, WaitStatus};
+use cofferdam_sys::protocol::{Event, ProcView};
 use cofferdam_sys::seccomp::{self, Received};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::capture::{Budget, Drain, Drained};
+use crate::denials;
 use crate::feed::Feed;
-use crate::host::Host;
 use crate::plan::Terms;
+use crate::settle::{self, Evidence, Report, Started};
 use crate::watch::Watch;
 
 /// A sandbox that has been started, with everything that belongs to it.
@@ -65,11 +66,6 @@ pub(crate) struct Ended {
     pub(crate) upper: Option<OwnedFd>,
 }
 
-/// How long output may still come after every process is gone: it is all in the pipe by then.
-const LAST_WORDS: Duration = Duration::from_millis(200);
-const SIGXCPU: i32 = 24;
-const SIGXFSZ: i32 = 25;
-
 /// Supervises until the end.
 pub(crate) fn supervise(running: Running<'_>) -> Result<Ended, Errno> {
     let mut supervisor = Supervisor {
@@ -79,18 +75,20 @@ pub(crate) fn supervise(running: Running<'_>) -> Result<Ended, Errno> {
         denied: BTreeMap::new(),
         started: None,
         deadline: None,
+        over: Over::No,
         cause: None,
         report: None,
         cpu_by_wait: Duration::ZERO,
-        disk: None,
         without_route: 0,
         proc: ProcView::Absent,
         upper: None,
     };
-    while !supervisor.is_over() {
+    loop {
+        if let Some(report) = supervisor.report.take() {
+            return supervisor.finish(report);
+        }
         supervisor.turn()?;
     }
-    supervisor.finish()
 }
 
 struct Supervisor<'a> {
@@ -101,31 +99,23 @@ struct Supervisor<'a> {
     denied: BTreeMap<u32, u64>,
     started: Option<Instant>,
     deadline: Option<Instant>,
+    over: Over,
     /// Set by whoever stops the run, once.
     cause: Option<StopCause>,
     /// What init said last about the program.
     report: Option<Report>,
     cpu_by_wait: Duration,
-    /// A full disk that a failing program left behind.
-    disk: Option<StopCause>,
     /// Attempts to reach an address that no route leads to.
     without_route: u64,
     proc: ProcView,
     upper: Option<OwnedFd>,
 }
 
-enum Report {
-    Ended(WaitStatus),
-    SetupFailed {
-        stage: Stage,
-        errno: i32,
-    },
-    ExecFailed {
-        stage: Stage,
-        errno: i32,
-    },
-    /// Init went without a word: the kernel or somebody outside killed it.
-    InitGone,
+/// Whether the program has ended by itself, or been ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Yes,
+    No,
 }
 
 /// What a descriptor in the poll set stands for.
@@ -140,10 +130,6 @@ enum Source {
 }
 
 impl Supervisor<'_> {
-    fn is_over(&self) -> bool {
-        self.report.is_some()
-    }
-
     /// Waits for the next thing to happen and deals with it.
     fn turn(&mut self) -> Result<(), Errno> {
         let ready = self.wait()?;
@@ -158,6 +144,9 @@ impl Supervisor<'_> {
                 Source::Listener => self.note_denial(),
                 Source::Cancel => self.stop(StopCause::Canceled),
             }
+        }
+        if self.report.is_some() {
+            return Ok(());
         }
         let now = Instant::now();
         if let (Some(deadline), Cap::AtMost(limit)) =
@@ -287,12 +276,14 @@ impl Supervisor<'_> {
         match drain.advance(&mut self.run.budget, &mut self.buffer) {
             Drained::Open | Drained::Ended => {}
             Drained::OverLimit => {
+                drain.close();
                 if let Cap::AtMost(limit) = self.run.terms.request.limits.output {
                     self.stop(StopCause::Output { limit, stream });
                 }
             }
             // As a shell does to the left side of a pipe whose right side has ended.
-            Drained::ReaderGone => self.stop(StopCause::Canceled),
+            Drained::ReaderGone if self.over == Over::No => self.stop(StopCause::Canceled),
+            Drained::ReaderGone => {}
         }
     }
 
@@ -315,7 +306,7 @@ impl Supervisor<'_> {
 
     /// Ends the run for `cause`, unless something has ended it already.
     fn stop(&mut self, cause: StopCause) {
-        if self.cause.is_none() && self.report.is_none() {
+        if self.cause.is_none() {
             self.cause = Some(cause);
             self.kill();
         }
@@ -336,17 +327,19 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Clears up, reads the last output and the kernel's last figures, and settles the ending.
-    fn finish(mut self) -> Result<Ended, Errno> {
+    /// Clears up, reads the last output and the kernel's last figures, and has the ending settled.
+    fn finish(mut self, report: Report) -> Result<Ended, Errno> {
         let wall = self
             .started
             .map_or(Duration::ZERO, |started| started.elapsed());
+        self.over = Over::Yes;
+        let mut disk = None;
         let counters = if self.cause.is_none() {
             // Before the tree is torn down: files without a name are gone with their processes. The kernel's figures are final, since what is left of
             // the tree is about to be killed, so the group can go meanwhile.
             let counters = self.counters();
-            if self.ended_badly() {
-                self.disk = self.run.watch.over_disk();
+            if report.is_failure() {
+                disk = self.run.watch.over_disk();
             }
             self.kill();
             self.run.janitor.begin();
@@ -361,12 +354,22 @@ impl Supervisor<'_> {
         };
         self.run.feed.close();
         self.last_words();
-        let ending = self.settle(&counters);
+        let ending = settle::settle(Evidence {
+            request: &self.run.terms.request,
+            steps: &self.run.sandbox.blueprint().steps,
+            cause: self.cause,
+            refused: self.run.watch.refused(&counters),
+            disk,
+            started: if self.started.is_some() {
+                Started::Yes
+            } else {
+                Started::No
+            },
+            report,
+        });
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
-        usage.output =
-            cofferdam_contract::units::Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
-        let denials = denials(&self.denied, self.without_route);
+        usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
         match self.run.teardown {
             Teardown::Complete => drop(self.run.janitor),
             Teardown::Background => self.run.janitor.leave(),
@@ -377,7 +380,7 @@ impl Supervisor<'_> {
             usage,
             stdout: self.run.stdout,
             stderr: self.run.stderr,
-            denials,
+            denials: denials::list(&self.denied, self.without_route),
             proc: self.proc,
             upper: self.upper,
         })
@@ -391,158 +394,32 @@ impl Supervisor<'_> {
             .unwrap_or_default()
     }
 
-    /// Every writer is gone, so what is in the pipes now is all there will be. Only a reader of ours that does not read can hold this up.
+    /// Every process is gone, so what is in the pipes now is all there will be. A reader of ours that takes its time is waited for: the output is the caller's,
+    /// and only the caller can give it up.
     fn last_words(&mut self) {
-        let until = Instant::now() + LAST_WORDS;
-        while (self.run.stdout.is_open() || self.run.stderr.is_open()) && Instant::now() < until {
+        loop {
             self.drain(Stream::Stdout);
             self.drain(Stream::Stderr);
-        }
-    }
-
-    fn ended_badly(&self) -> bool {
-        match &self.report {
-            Some(Report::Ended(WaitStatus::Exited { code })) => *code != 0,
-            Some(Report::Ended(WaitStatus::Signaled { .. })) => true,
-            _ => false,
-        }
-    }
-
-    /// One place decides: whoever stopped the run, then what the kernel refused a program that failed, then the program itself.
-    fn settle(&mut self, counters: &Counters) -> Ending {
-        if let Some(cause) = self.cause.take() {
-            return Ending::Stopped(cause);
-        }
-        let limits = &self.run.terms.request.limits;
-        let refused = self.run.watch.refused(counters);
-        match self.report.take() {
-            Some(Report::SetupFailed { stage, errno }) => {
-                Ending::NeverStarted(self.setup_failure(stage, errno))
-            }
-            Some(Report::ExecFailed { stage, errno }) => {
-                Ending::NeverStarted(self.exec_failure(stage, errno))
-            }
-            Some(Report::Ended(WaitStatus::Exited { code: 0 })) => Ending::Exited { code: 0 },
-            Some(Report::Ended(status)) => match (refused.or(self.disk.take()), status) {
-                (Some(cause), _) => Ending::Stopped(cause),
-                (None, WaitStatus::Signaled { signal: SIGXCPU })
-                    if limits.cpu_time.at_most().is_some() =>
-                {
-                    Ending::Stopped(StopCause::CpuTime {
-                        limit: limits.cpu_time.at_most().unwrap_or_default(),
-                    })
+            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(3);
+            for drain in [&mut self.run.stdout, &mut self.run.stderr] {
+                if let Some((fd, flags)) = drain.last_interest() {
+                    fds.push(PollFd::from_borrowed_fd(fd, flags));
                 }
-                (None, WaitStatus::Signaled { signal: SIGXFSZ })
-                    if limits.disk.at_most().is_some() =>
-                {
-                    Ending::Stopped(StopCause::Disk {
-                        limit: limits.disk.at_most().unwrap_or_default(),
-                        place: cofferdam_contract::ending::DiskPlace::Scratch,
-                    })
-                }
-                (None, WaitStatus::Exited { code }) => Ending::Exited { code },
-                (None, WaitStatus::Signaled { signal }) => Ending::Signaled { signal },
-            },
-            Some(Report::InitGone) | None => match refused {
-                Some(cause) => Ending::Stopped(cause),
-                None => Ending::Signaled { signal: 9 },
-            },
-        }
-    }
-
-    fn setup_failure(&self, stage: Stage, errno: i32) -> SetupFailure {
-        let step = match stage {
-            Stage::Step(index) => {
-                let step = self.run.sandbox.blueprint().steps.get(index as usize);
-                step.map_or_else(
-                    || stage.describe().to_owned(),
-                    cofferdam_sys::blueprint::Step::describe,
-                )
             }
-            fixed => fixed.describe().to_owned(),
-        };
-        let said = Errno::from_raw_os_error(errno);
-        SetupFailure {
-            kind: SetupFailureKind::Sandbox,
-            message: format!(
-                "could not {step}: {said}; `cofferdam doctor` shows what this host allows"
-            ),
-            step,
-            errno: Some(errno),
+            if fds.is_empty() {
+                return;
+            }
+            let streams = fds.len();
+            fds.extend(
+                self.run
+                    .cancel
+                    .map(|cancel| PollFd::from_borrowed_fd(cancel, PollFlags::IN)),
+            );
+            let waited = rustix::event::poll(&mut fds, None);
+            let canceled = fds.iter().skip(streams).any(|fd| !fd.revents().is_empty());
+            if canceled || waited.is_err_and(|errno| errno != Errno::INTR) {
+                return;
+            }
         }
     }
-
-    fn exec_failure(&self, stage: Stage, errno: i32) -> SetupFailure {
-        let said = Errno::from_raw_os_error(errno);
-        let name = self
-            .run
-            .terms
-            .request
-            .argv
-            .first()
-            .map(|arg| arg.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let (kind, message) = match (stage, said) {
-            (Stage::Exec, Errno::NOENT) => (
-                SetupFailureKind::ProgramNotFound,
-                crate::program::not_found(&self.run.terms.request),
-            ),
-            (Stage::Exec, _) => (
-                SetupFailureKind::ProgramNotExecutable,
-                format!("`{name}` cannot be executed: {said}"),
-            ),
-            (Stage::Cwd, _) => (
-                SetupFailureKind::Sandbox,
-                format!(
-                    "cannot start in the working directory: {said}; name one that exists inside with --cwd"
-                ),
-            ),
-            (stage, _) => (
-                SetupFailureKind::Sandbox,
-                format!("could not {}: {said}", stage.describe()),
-            ),
-        };
-        SetupFailure {
-            kind,
-            step: stage.describe().to_owned(),
-            message,
-            errno: Some(errno),
-        }
-    }
-}
-
-/// Calls that would have changed what the file system is, rather than what is in it.
-const FILE_SYSTEM_CALLS: [&str; 14] = [
-    "mount",
-    "umount2",
-    "pivot_root",
-    "chroot",
-    "open_tree",
-    "open_tree_attr",
-    "move_mount",
-    "fsopen",
-    "fsmount",
-    "fsconfig",
-    "fspick",
-    "mount_setattr",
-    "open_by_handle_at",
-    "mknodat",
-];
-
-fn denials(denied: &BTreeMap<u32, u64>, without_route: u64) -> Vec<Denial> {
-    let refused = denied.iter().map(|(&number, &count)| {
-        let what = Host::call_name(number);
-        let kind = match what.as_str() {
-            "socket" | "socketpair" => DenialKind::Network,
-            call if FILE_SYSTEM_CALLS.contains(&call) => DenialKind::Filesystem,
-            _ => DenialKind::Syscall,
-        };
-        Denial { kind, what, count }
-    });
-    let unreachable = (without_route > 0).then(|| Denial {
-        kind: DenialKind::Network,
-        what: "an address outside the sandbox".to_owned(),
-        count: without_route,
-    });
-    refused.chain(unreachable).collect()
 }

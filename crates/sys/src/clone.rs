@@ -47,7 +47,7 @@ pub(crate) fn fork_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Resu
     };
     if let Some(cgroup) = cgroup {
         args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = cgroup.as_raw_fd() as u64;
+        args.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
     }
     // SAFETY: the kernel reads `args` and writes `pidfd`, both alive here. Without CLONE_VM and without a stack of its own the child runs on a
     // copy of this very stack, so returning twice is sound.
@@ -59,11 +59,11 @@ pub(crate) fn fork_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Resu
     };
     match i32::try_from(pid).ok().and_then(Pid::from_raw) {
         None => Ok(Forked::Child),
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
-        Some(pid) => Ok(Forked::Parent {
-            pid,
-            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
-        }),
+        Some(pid) => {
+            // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            Ok(Forked::Parent { pid, pidfd })
+        }
     }
 }
 

@@ -155,10 +155,10 @@ extern "C" fn watch(argument: *mut libc::c_void) -> libc::c_int {
     shield();
     keep_only(work);
     let places = work.places.get(..work.count).unwrap_or_default();
-    // SAFETY: open in this process for its whole life: `keep_only` spared it. Readable only as end of file: nobody ever writes.
-    while let Err(Errno::INTR) =
-        rustix::io::read(unsafe { BorrowedFd::borrow_raw(work.wake) }, &mut [0u8; 1])
-    {}
+    // SAFETY: open in this process for its whole life: `keep_only` spared it.
+    let wake = unsafe { BorrowedFd::borrow_raw(work.wake) };
+    // Readable only as end of file: nobody ever writes.
+    while let Err(Errno::INTR) = rustix::io::read(wake, &mut [0u8; 1]) {}
     for &place in places {
         // SAFETY: as above.
         remove(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);

@@ -49,18 +49,15 @@ fn make() -> Made {
     let fd = socket.as_raw_fd().cast_unsigned() as usize;
     let at = request.as_mut_ptr().expose_provenance();
     // SAFETY: the kernel reads one ifreq (40 bytes).
-    unsafe {
-        raw::syscall(
-            libc::SYS_ioctl,
-            [fd, libc::SIOCSIFFLAGS as usize, at, 0, 0, 0],
-        )
-    }
-    .map_err(at_loopback)?;
+    unsafe { raw::syscall(libc::SYS_ioctl, [fd, SIOCSIFFLAGS, at, 0, 0, 0]) }
+        .map_err(at_loopback)?;
     // SAFETY: takes no pointer; returns a new descriptor of the socket's namespace.
     let namespace = unsafe { raw::syscall(libc::SYS_ioctl, [fd, SIOCGSKNS, 0, 0, 0, 0]) }
         .map_err(at_namespace)?;
     i32::try_from(namespace).map_err(|_| at_namespace(Errno::BADF))
 }
 
+/// Sets an interface's flags.
+const SIOCSIFFLAGS: usize = 0x8914;
 /// Asks a socket for its network namespace.
 const SIOCGSKNS: usize = 0x894C;

@@ -3,18 +3,22 @@
 
 use rustix::io::Errno;
 
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!(
+    "cofferdam runs on Linux on x86_64: the system call filter and its table exist for no other machine yet"
+);
+
 /// Makes one system call.
 ///
 /// # Safety
 /// As unsafe as the call that is made: pointers among `args` must be valid for what that call reads and writes.
-#[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn syscall(nr: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
-    let ret: isize;
+    let ret: i64;
     // SAFETY: the x86_64 convention: number in rax, arguments in rdi rsi rdx r10 r8 r9; the kernel clobbers rcx and r11 only.
     unsafe {
         core::arch::asm!(
             "syscall",
-            inlateout("rax") nr as isize => ret,
+            inlateout("rax") nr => ret,
             in("rdi") args[0],
             in("rsi") args[1],
             in("rdx") args[2],
@@ -29,35 +33,11 @@ pub(crate) unsafe fn syscall(nr: libc::c_long, args: [usize; 6]) -> Result<usize
     result(ret)
 }
 
-/// Makes one system call.
-///
-/// # Safety
-/// As unsafe as the call that is made: pointers among `args` must be valid for what that call reads and writes.
-#[cfg(target_arch = "aarch64")]
-pub(crate) unsafe fn syscall(nr: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
-    let ret: isize;
-    // SAFETY: the aarch64 convention: number in x8, arguments in x0..x5, the result in x0.
-    unsafe {
-        core::arch::asm!(
-            "svc 0",
-            in("x8") nr,
-            inlateout("x0") args[0] as isize => ret,
-            in("x1") args[1],
-            in("x2") args[2],
-            in("x3") args[3],
-            in("x4") args[4],
-            in("x5") args[5],
-            options(nostack),
-        );
-    }
-    result(ret)
-}
-
-fn result(ret: isize) -> Result<usize, Errno> {
-    // The kernel reserves -4095..=-1 for errors.
+fn result(ret: i64) -> Result<usize, Errno> {
+    // The kernel reserves -4095..=-1 for errors; anything else is a count, a descriptor or an address.
     match i32::try_from(ret) {
         Ok(code @ -4095..=-1) => Err(Errno::from_raw_os_error(-code)),
-        _ => Ok(ret.cast_unsigned()),
+        _ => usize::try_from(ret.cast_unsigned()).map_err(|_| Errno::OVERFLOW),
     }
 }
 
