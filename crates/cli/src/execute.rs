@@ -15,7 +15,7 @@ use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams, Teardown};
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
 use jiff::Timestamp;
 
 use crate::arguments::ExecuteArgs;
@@ -84,7 +84,6 @@ pub(crate) fn answer(
         grant,
         streams(sealed, at_most, cancel.as_fd()),
         &Host::detect(),
-        Teardown::Complete,
     )?;
     if let Ending::NeverStarted(failure) = &record.ending
         && failure.kind == SetupFailureKind::Sandbox

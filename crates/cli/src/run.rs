@@ -15,7 +15,7 @@ use cofferdam_contract::request::{
     Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams, Teardown};
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
 
 use crate::arguments::{LimitArgs, OnOutputLimit, RunArgs};
 use crate::config::{self, Choice, Flags, Sources};
@@ -46,7 +46,7 @@ pub(crate) fn run(args: RunArgs, config: Option<PathBuf>) -> Result<ExitCode, Fa
         evidence,
         cancel: Some(cancel.as_fd()),
     };
-    let record = pipeline::run(grant, streams, &Host::detect(), Teardown::Background)?;
+    let record = pipeline::run(grant, streams, &Host::detect())?;
     if json {
         failure::print(&to_json(&record)?)?;
     } else {

@@ -22,7 +22,6 @@ use rustix::pipe::PipeFlags;
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
 pub use crate::plan::Evidence;
-pub use crate::supervise::Teardown;
 
 use crate::capture::{Budget, Drain};
 use crate::changes;
@@ -47,16 +46,11 @@ pub struct Streams<'a> {
 }
 
 /// Runs a granted request to its end.
-pub fn run(
-    grant: Grant,
-    streams: Streams<'_>,
-    host: &Host,
-    teardown: Teardown,
-) -> Result<RunRecord, EngineError> {
+pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
     let run_id = uuid::Uuid::now_v7().to_string();
     let started_at = Timestamp::now();
     let plan = plan::plan(grant, host, streams.evidence)?;
-    let running = start(plan, streams, host, &run_id, teardown)?;
+    let running = start(plan, streams, host, &run_id)?;
     let ended = supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
     Ok(record(ended, run_id, started_at))
 }
@@ -71,7 +65,6 @@ fn start<'a>(
     streams: Streams<'a>,
     host: &Host,
     run_id: &str,
-    teardown: Teardown,
 ) -> Result<Running<'a>, EngineError> {
     let (stdin, feed) = pipe(Ours::Write)?;
     let (stdout, drained_out) = pipe(Ours::Read)?;
@@ -84,12 +77,12 @@ fn start<'a>(
         terms,
     } = plan;
     let make_group = || RunGroup::create(&host.cgroups, &name, &bounds).map_err(unavailable_group);
-    let start_janitor = |sandbox| {
-        Janitor::start(&host.cgroups, &name, sandbox)
+    let start_janitor = || {
+        Janitor::start(&host.cgroups, &name)
             .map_err(EngineError::system("start the process that clears up"))
     };
     let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
-        let janitor = start_janitor(None)?;
+        let janitor = start_janitor()?;
         let group = make_group()?;
         let into = group.as_ref().and_then(RunGroup::clone_into);
         (
@@ -102,7 +95,7 @@ fn start<'a>(
         if host.cpus.len() <= BUSY_CPUS {
             sandbox.await_word(LONG_ENOUGH);
         }
-        let janitor = start_janitor(Some(&sandbox))?;
+        let janitor = start_janitor()?;
         (sandbox, janitor, make_group()?)
     };
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
@@ -125,7 +118,6 @@ fn start<'a>(
             growths(&terms.request),
         ),
         cancel: streams.cancel,
-        teardown,
         terms,
         sandbox,
         group,

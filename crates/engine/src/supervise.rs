@@ -37,19 +37,8 @@ pub(crate) struct Running<'a> {
     pub(crate) stderr: Drain,
     pub(crate) budget: Budget,
     pub(crate) watch: Watch,
-    pub(crate) teardown: Teardown,
     /// Readable when the caller wants the run to end.
     pub(crate) cancel: Option<BorrowedFd<'a>>,
-}
-
-/// How far a run must be gone when its record is returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Teardown {
-    /// Entirely: for a process that lives on.
-    Complete,
-    /// No process, no control group and no file is left; the sandbox's mounts, which nobody can see, go by themselves within a millisecond. For a process
-    /// that ends now.
-    Background,
 }
 
 /// A run that is over: nothing of it is left but this.
@@ -370,10 +359,7 @@ impl Supervisor<'_> {
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
-        match self.run.teardown {
-            Teardown::Complete => drop(self.run.janitor),
-            Teardown::Background => self.run.janitor.leave(),
-        }
+        drop(self.run.janitor);
         Ok(Ended {
             terms: self.run.terms,
             ending,

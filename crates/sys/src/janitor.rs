@@ -1,12 +1,11 @@
-//! The process that clears up after a run: it removes the run's control groups and lets its mount namespace go. The same one does it whether the run ends well
-//! or the supervisor is killed. It borrows the supervisor's memory, so it costs no copy of it, sleeps on a pipe that closes when the supervisor says so or
-//! ends, however that happens, and sweeps what an even worse crash left before.
+//! The process that removes a run's control groups: the same one whether the run ends well or the supervisor is killed. It borrows the supervisor's memory, so it
+//! costs no copy of it, sleeps on a pipe that closes when the supervisor says so or ends, however that happens, and then sweeps what an even worse crash left.
 
 use std::ffi::{CStr, CString};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{WaitId, WaitIdOptions};
@@ -14,14 +13,13 @@ use rustix::thread::Timespec;
 
 use crate::cgroup::Hierarchy;
 use crate::clone::{self, Stack};
-use crate::launch::Sandbox;
 use crate::raw;
 
 /// Every group of ours has this prefix; a sweep touches no other.
 const PREFIX: &[u8] = b"cofferdam-";
 const MAX_PLACES: usize = 4;
-/// What the janitor keeps open: the places, the mount namespace, and its ends of the two pipes.
-const MAX_KEPT: usize = MAX_PLACES + 3;
+/// What the janitor keeps open: the places, and its end of the pipe.
+const MAX_KEPT: usize = MAX_PLACES + 1;
 /// How often a group is tried that still holds a process: for about ten seconds, since naps grow.
 const TRIES: u32 = 500;
 const FIRST_NAP_NANOS: i64 = 50_000;
@@ -32,7 +30,6 @@ const LONGEST_NAP_NANOS: i64 = 20_000_000;
 pub struct Janitor {
     pidfd: OwnedFd,
     lifeline: Option<OwnedFd>,
-    groups_gone: OwnedFd,
     /// Borrowed by the janitor until it has ended.
     work: ManuallyDrop<Box<Work>>,
 }
@@ -41,10 +38,7 @@ struct Work {
     places: [i32; MAX_PLACES],
     count: usize,
     name: CString,
-    /// Held so that the namespace's mounts are not torn down by the sandbox's init, for whose end the supervisor waits.
-    mount_namespace: i32,
     wake: i32,
-    groups_gone: i32,
     stack: Stack,
 }
 
@@ -58,26 +52,14 @@ impl std::fmt::Debug for Work {
 
 impl Janitor {
     /// Starts a janitor for the group `name`, before that is made: from its first moment on there is somebody to remove it.
-    pub fn start(
-        hierarchy: &Hierarchy,
-        name: &str,
-        sandbox: Option<&Sandbox>,
-    ) -> Result<Self, Errno> {
+    pub fn start(hierarchy: &Hierarchy, name: &str) -> Result<Self, Errno> {
         let (wake, lifeline) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (groups_gone, tell) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        // A sandbox that has already failed has none; the host backend's is our own, and never torn down.
-        let mount_namespace = sandbox.and_then(|sandbox| {
-            let path = format!("/proc/{}/ns/mnt", sandbox.pid());
-            rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
-        });
         let places = hierarchy.places();
         let mut work = Box::new(Work {
             places: [-1; MAX_PLACES],
             count: places.len().min(MAX_PLACES),
             name: CString::new(name).map_err(|_| Errno::INVAL)?,
-            mount_namespace: mount_namespace.as_ref().map_or(-1, AsRawFd::as_raw_fd),
             wake: wake.as_raw_fd(),
-            groups_gone: tell.as_raw_fd(),
             stack: clone::stack(32 * 1024),
         });
         for (slot, place) in work.places.iter_mut().zip(places) {
@@ -93,7 +75,6 @@ impl Janitor {
         Ok(Self {
             pidfd,
             lifeline: Some(lifeline),
-            groups_gone,
             work: ManuallyDrop::new(work),
         })
     }
@@ -101,14 +82,6 @@ impl Janitor {
     /// Tells the janitor to begin: everything in the group has ended or is about to. The group's counters can no longer be read.
     pub fn begin(&mut self) {
         self.lifeline = None;
-    }
-
-    /// Waits until the groups are gone, and leaves the rest to the janitor: the sandbox's mounts, which nobody can see any more, go within a millisecond, and
-    /// the janitor with them. For a process that is about to end: what the janitor uses is never freed.
-    pub fn leave(mut self) {
-        self.begin();
-        while let Err(Errno::INTR) = rustix::io::read(&self.groups_gone, &mut [0u8; 1]) {}
-        std::mem::forget(self);
     }
 }
 
@@ -163,13 +136,6 @@ extern "C" fn watch(argument: *mut libc::c_void) -> libc::c_int {
         // SAFETY: as above.
         remove(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
     }
-    // SAFETY: this process's own copy, which nothing uses again. Closing it is the message.
-    let _ = unsafe {
-        raw::syscall(
-            libc::SYS_close,
-            [work.groups_gone.cast_unsigned() as usize, 0, 0, 0, 0, 0],
-        )
-    };
     for &place in places {
         // SAFETY: as above.
         sweep(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
@@ -194,10 +160,7 @@ fn shield() {
 /// Closes every descriptor but those that are used: above all our copy of the lifeline's writing end, or we would wait for ourselves.
 fn keep_only(work: &Work) {
     let mut keep = [-1; MAX_KEPT];
-    let used = work
-        .places
-        .iter()
-        .chain([&work.mount_namespace, &work.wake, &work.groups_gone]);
+    let used = work.places.iter().chain([&work.wake]);
     for (slot, fd) in keep.iter_mut().zip(used) {
         *slot = *fd;
     }

@@ -112,7 +112,7 @@ for address in ('\\0{name}', '{}', '/run/dbus/system_bus_socket', '/var/run/dock
 
 /// The same port inside two sandboxes and outside is three different ports.
 #[test]
-fn two_runs_do_not_share_a_port_or_a_system_v_queue() {
+fn two_runs_do_not_share_a_port() {
     let host = host!(Need::Python);
     let outside = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = outside.local_addr().unwrap().port();

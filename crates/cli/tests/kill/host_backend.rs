@@ -215,7 +215,7 @@ fn killing_init_does_not_set_the_tree_free() {
     }
 }
 
-/// As above, with everything that the program can find: its init and the supervisor.
+/// Nor may an init that the program has stopped keep the supervisor waiting for it.
 #[test]
 fn stopping_init_does_not_stop_the_deadline() {
     let host = host!();

@@ -11,7 +11,7 @@ use cofferdam_contract::units::Cap;
 
 use crate::error::EngineError;
 use crate::host::Host;
-use crate::pipeline::{self, Input, OnLimit, Sink, Streams, Teardown};
+use crate::pipeline::{self, Input, OnLimit, Sink, Streams};
 
 /// Where trials are made, and how the caller can end them.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +61,7 @@ impl Bench<'_> {
             on_output_limit: OnLimit::Stop,
             cancel: self.cancel,
         };
-        let record = pipeline::run(Grant::new(request)?, streams, self.host, Teardown::Complete)?;
+        let record = pipeline::run(Grant::new(request)?, streams, self.host)?;
         Ok(Tried {
             record,
             took: begun.elapsed(),
