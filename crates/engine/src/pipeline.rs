@@ -72,7 +72,6 @@ fn start<'a>(
     let name = format!("cofferdam-{run_id}");
     let Plan {
         blueprint,
-        program,
         bounds,
         terms,
     } = plan;
@@ -100,11 +99,7 @@ fn start<'a>(
     };
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
-    let _ = sandbox.execute(
-        &program,
-        [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-        &joins,
-    );
+    let _ = sandbox.go([stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], &joins);
     let open = EngineError::system("look at an output stream");
     Ok(Running {
         feed: Feed::new(feed, streams.stdin),

@@ -12,7 +12,7 @@ use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
 use cofferdam_sys::landlock::Rules;
-use cofferdam_sys::protocol::Program;
+use cofferdam_sys::program::Program;
 use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variant, Variants};
 use rustix::process::Resource;
 
@@ -25,7 +25,6 @@ use crate::program::{self, HOME};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) blueprint: Blueprint,
-    pub(crate) program: Program,
     pub(crate) bounds: Bounds,
     pub(crate) terms: Terms,
 }
@@ -101,8 +100,18 @@ pub(crate) fn plan(grant: Grant, host: &Host, evidence: Evidence) -> Result<Plan
     let program = program::lay_out(&request)?;
     let rlimits = rlimits(&request, by(LimitName::Processes, Enforcer::Rlimit));
     let (blueprint, isolation) = match request.backend {
-        BackendName::Native => native_blueprint(&request, host, rlimits, cpus, variants, evidence)?,
-        BackendName::Host => (host_blueprint(rlimits, cpus), BTreeMap::new()),
+        BackendName::Native => native_blueprint(
+            &request,
+            host,
+            Given {
+                program,
+                rlimits,
+                cpus,
+                variants,
+                evidence,
+            },
+        )?,
+        BackendName::Host => (host_blueprint(program, rlimits, cpus), BTreeMap::new()),
     };
     let terms = Terms {
         request,
@@ -113,20 +122,32 @@ pub(crate) fn plan(grant: Grant, host: &Host, evidence: Evidence) -> Result<Plan
     };
     Ok(Plan {
         blueprint,
-        program,
         bounds,
         terms,
     })
 }
 
-fn native_blueprint(
-    request: &Request,
-    host: &Host,
+/// What the blueprint takes from the rest of the plan.
+struct Given {
+    program: Program,
     rlimits: Vec<(Resource, u64)>,
     cpus: Option<Vec<usize>>,
     variants: Variants,
     evidence: Evidence,
+}
+
+fn native_blueprint(
+    request: &Request,
+    host: &Host,
+    given: Given,
 ) -> Result<(Blueprint, BTreeMap<String, String>), EngineError> {
+    let Given {
+        program,
+        rlimits,
+        cpus,
+        variants,
+        evidence,
+    } = given;
     let (identity, trees) = native::identify(request, host)?;
     let steps = native::steps(
         request,
@@ -152,6 +173,7 @@ fn native_blueprint(
     ];
     let blueprint = Blueprint {
         isolation: Isolation::Namespaces(identity),
+        program,
         steps,
         trees: trees.prepared,
         rlimits,
@@ -173,9 +195,14 @@ fn native_blueprint(
     ))
 }
 
-fn host_blueprint(rlimits: Vec<(Resource, u64)>, cpus: Option<Vec<usize>>) -> Blueprint {
+fn host_blueprint(
+    program: Program,
+    rlimits: Vec<(Resource, u64)>,
+    cpus: Option<Vec<usize>>,
+) -> Blueprint {
     Blueprint {
         isolation: Isolation::None,
+        program,
         steps: Vec::new(),
         trees: Vec::new(),
         rlimits,

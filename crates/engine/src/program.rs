@@ -4,7 +4,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use cofferdam_contract::request::{BackendName, Request, Workspace};
-use cofferdam_sys::protocol::{Afterwards, Program};
+use cofferdam_sys::program::Program;
 use rustix::io::Errno;
 
 use crate::error::EngineError;
@@ -36,13 +36,7 @@ pub(crate) fn lay_out(request: &Request) -> Result<Program, EngineError> {
         .into_iter()
         .map(|(name, value)| c_string([name.as_bytes(), b"=", value.as_bytes()].concat()))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Program::new(
-        Afterwards::End,
-        &cwd,
-        &candidates,
-        &argv,
-        &env,
-    ))
+    Ok(Program::new(cwd, candidates, argv, env))
 }
 
 /// The clean environment, then what the caller added or replaced.

@@ -14,6 +14,7 @@ use cofferdam_sys::cgroup::{Counters, RunGroup};
 use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Sandbox;
 use cofferdam_sys::protocol::{Event, ProcView};
+use cofferdam_sys::routes;
 use cofferdam_sys::seccomp::{self, Received};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -68,7 +69,7 @@ pub(crate) fn supervise(running: Running<'_>) -> Result<Ended, Errno> {
         cause: None,
         report: None,
         cpu_by_wait: Duration::ZERO,
-        without_route: 0,
+        routes: None,
         proc: ProcView::Absent,
         upper: None,
     };
@@ -94,8 +95,8 @@ struct Supervisor<'a> {
     /// What init said last about the program.
     report: Option<Report>,
     cpu_by_wait: Duration,
-    /// Attempts to reach an address that no route leads to.
-    without_route: u64,
+    /// Of the program's network namespace, where they are wanted.
+    routes: Option<routes::Counters>,
     proc: ProcView,
     upper: Option<OwnedFd>,
 }
@@ -224,13 +225,9 @@ impl Supervisor<'_> {
             }
             Event::Waiting => {}
             Event::Listener { fd } => self.listener = Some(fd),
-            Event::Started { .. } => self.begin(),
-            Event::Exited {
-                status,
-                cpu,
-                without_route,
-            } => {
-                self.without_route = without_route.unwrap_or(0);
+            Event::Routes { counters } => self.routes = Some(counters),
+            Event::Started { at } => self.begin(at),
+            Event::Exited { status, cpu } => {
                 self.cpu_by_wait = cpu;
                 self.report = Some(Report::Ended(status));
             }
@@ -244,17 +241,16 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    fn begin(&mut self) {
-        let now = Instant::now();
-        self.started = Some(now);
-        self.deadline = self
-            .run
-            .terms
-            .request
-            .limits
-            .wall_time
-            .at_most()
-            .and_then(|limit| now.checked_add(limit));
+    /// The program's time runs from the moment at which it said that it goes, not from when we heard of it.
+    fn begin(&mut self, at: Duration) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now = Duration::try_from(now).unwrap_or(at);
+        let started = Instant::now()
+            .checked_sub(now.saturating_sub(at))
+            .unwrap_or_else(Instant::now);
+        self.started = Some(started);
+        let limit = self.run.terms.request.limits.wall_time.at_most();
+        self.deadline = limit.and_then(|limit| started.checked_add(limit));
     }
 
     fn drain(&mut self, stream: Stream) {
@@ -356,6 +352,10 @@ impl Supervisor<'_> {
             },
             report,
         });
+        let without_route = self
+            .routes
+            .as_ref()
+            .map_or(0, routes::Counters::attempts_without_route);
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
@@ -366,7 +366,7 @@ impl Supervisor<'_> {
             usage,
             stdout: self.run.stdout,
             stderr: self.run.stderr,
-            denials: denials::list(&self.denied, self.without_route),
+            denials: denials::list(&self.denied, without_route),
             proc: self.proc,
             upper: self.upper,
         })

@@ -7,12 +7,14 @@ use std::os::fd::OwnedFd;
 use rustix::process::Resource;
 
 use crate::landlock::Rules;
+use crate::program::Program;
 use crate::seccomp::Listener;
 
 /// Everything that the child needs to become a sandbox.
 #[derive(Debug)]
 pub struct Blueprint {
     pub isolation: Isolation,
+    pub program: Program,
     pub steps: Vec<Step>,
     /// Mounts that only the parent could prepare (id-mapped ones); [`Step::Adopt`] takes them by index.
     pub trees: Vec<OwnedFd>,
@@ -23,7 +25,7 @@ pub struct Blueprint {
     /// Whether refused calls go to a listener, which is then sent to the supervisor.
     pub listener: Listener,
     pub landlock: Option<Rules>,
-    /// Whether init looks, at the end, how often something tried to leave the network namespace: it costs a few dozen microseconds.
+    /// Whether the supervisor gets the counters of the program's network namespace: it costs a few dozen microseconds.
     pub routes: Routes,
     /// CPUs that programs may run on; empty for all.
     pub cpus: Vec<usize>,

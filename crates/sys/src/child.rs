@@ -1,129 +1,117 @@
-//! From a copy of init to the program: the last steps before `execve`, in a process that borrows init's memory until then. Allocates nothing.
+//! The program's own process, from its first moment to `execve`. It is made before the sandbox stands, so that what concerns it alone (its network, its
+//! capabilities, its filter) is done beside the building, and then waits for the word to go. It shares init's memory until it executes. Allocates nothing.
 
-use std::cell::UnsafeCell;
-use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::Rlimit;
-use rustix::thread::{CpuSet, UnshareFlags};
+use rustix::thread::{CpuSet, UnshareFlags, futex};
 
-use crate::blueprint::{Blueprint, Isolation};
+use crate::blueprint::{Blueprint, Isolation, Routes};
 use crate::clone;
 use crate::init::Failure;
-use crate::protocol::{self, ProgramHeader, Stage};
-use crate::{landlock, raw, seccomp};
+use crate::protocol::{self, MAX_FDS, Stage};
+use crate::{landlock, network, raw, routes, seccomp};
 
-/// A program's standard streams, and the version 1 cgroups that it enters.
-pub(crate) struct Stdio<'a> {
-    streams: [BorrowedFd<'a>; 3],
-    joins: &'a [Option<OwnedFd>],
-}
+/// Large enough for unoptimised builds; only touched pages are real.
+const STACK: usize = 64 * 1024;
+const BUILDING: u32 = 0;
+const BUILT: u32 = 1;
 
-impl<'a> Stdio<'a> {
-    /// From the descriptors of a message: three streams, then the join files.
-    pub(crate) fn take(fds: &'a [Option<OwnedFd>]) -> Option<Self> {
-        let [Some(stdin), Some(stdout), Some(stderr), joins @ ..] = fds else {
-            return None;
-        };
-        Some(Self {
-            streams: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-            joins,
-        })
-    }
-}
-
-/// What the new process reads, and the one place where it leaves word of a failure.
-struct Start<'a> {
+/// Where the program's process lives until it executes: it outlives that, in the frame of an init that never returns.
+pub(crate) struct Place<'a> {
     blueprint: &'a Blueprint,
     control: BorrowedFd<'a>,
-    ruleset: Option<BorrowedFd<'a>>,
-    stdio: Stdio<'a>,
-    program: *mut u64,
-    failure: UnsafeCell<Option<Failure>>,
+    /// Changes once, when the sandbox stands.
+    built: AtomicU32,
+    stack: [MaybeUninit<u8>; STACK],
 }
 
-/// Starts the program described at `program` (laid out by [`protocol::Program`]) and returns its pid once it has been executed.
-pub(crate) fn start(
-    blueprint: &Blueprint,
-    control: BorrowedFd<'_>,
-    ruleset: Option<&OwnedFd>,
-    program: *mut u64,
-    length: usize,
-    stdio: Stdio<'_>,
-) -> Result<i32, Failure> {
-    relocate(program, length).map_err(|errno| (Stage::Exec, errno))?;
-    let start = Start {
-        blueprint,
-        control,
-        ruleset: ruleset.map(OwnedFd::as_fd),
-        stdio,
-        program,
-        failure: UnsafeCell::new(None),
+impl<'a> Place<'a> {
+    pub(crate) fn new(blueprint: &'a Blueprint, control: BorrowedFd<'a>) -> Self {
+        Self {
+            blueprint,
+            control,
+            built: AtomicU32::new(BUILDING),
+            stack: [const { MaybeUninit::uninit() }; STACK],
+        }
+    }
+
+    /// Makes the process and returns its pid.
+    pub(crate) fn begin(&mut self) -> Result<i32, Errno> {
+        let argument = std::ptr::from_mut(self).cast();
+        // SAFETY: `enter` keeps to raw system calls. `self` lies in init's frame, which lasts until init ends, and the process with it.
+        let pid = unsafe { clone::spawn_beside(&mut self.stack, enter, argument) }?;
+        Ok(pid.as_raw_nonzero().get())
+    }
+
+    /// Lets the process go on to what needs the finished sandbox.
+    pub(crate) fn announce(&self) {
+        self.built.store(BUILT, Ordering::Release);
+        let _ = futex::wake(&self.built, futex::Flags::PRIVATE, 1);
+    }
+
+    fn await_built(&self) {
+        while self.built.load(Ordering::Acquire) == BUILDING {
+            let _ = futex::wait(&self.built, futex::Flags::PRIVATE, BUILDING, None);
+        }
+    }
+}
+
+/// Where the new process begins. Only ever returns by failing, and says so itself.
+extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `begin` handed us a live `Place`; the stack in it, on which we run, is not touched through this reference.
+    let place = unsafe { &*argument.cast::<Place<'_>>() };
+    let Err((stage, errno)) = become_program(place);
+    let report = match stage {
+        Stage::Exec | Stage::Cwd => protocol::exec_failed(stage, errno),
+        _ => protocol::setup_failed(stage, errno),
     };
-    // Large enough for unoptimised builds; only touched pages are real.
-    let mut stack = [const { std::mem::MaybeUninit::uninit() }; 128 * 1024];
-    // SAFETY: `entry` keeps to raw system calls; `start` and `stack` outlive the child's use of them, since the call returns only after the child
-    // has executed the program or ended.
-    let pid =
-        unsafe { clone::spawn_until_exec(&mut stack, entry, (&raw const start).cast_mut().cast()) };
-    let pid = pid.map_err(|errno| (Stage::Clone, errno))?;
-    match start.failure.into_inner() {
-        None => Ok(pid.as_raw_nonzero().get()),
-        Some(failure) => Err(failure),
-    }
-}
-
-/// Turns the tables' offsets into addresses.
-fn relocate(program: *mut u64, length: usize) -> Result<(), Errno> {
-    let header_words = size_of::<ProgramHeader>() / 8;
-    let words = length / 8;
-    if words < header_words {
-        return Err(Errno::BADMSG);
-    }
-    // SAFETY: the caller's buffer holds `length` bytes, aligned for words, and nobody else looks at it.
-    let table = unsafe { std::slice::from_raw_parts_mut(program, words) };
-    let base = program.expose_provenance() as u64;
-    let length = length as u64;
-    let table_len = usize::try_from(table[5]).unwrap_or(usize::MAX);
-    let entries = table
-        .get_mut(1..header_words.saturating_add(table_len))
-        .ok_or(Errno::BADMSG)?;
-    for (index, entry) in entries.iter_mut().enumerate() {
-        let is_count = index == 4;
-        if *entry >= length && !is_count {
-            return Err(Errno::BADMSG);
-        }
-        if *entry != 0 && !is_count {
-            *entry += base;
-        }
-    }
-    Ok(())
-}
-
-/// Where the new process begins. Only ever returns by failing.
-extern "C" fn entry(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `start` handed us a live `Start`, and sleeps until we have executed or ended.
-    let start = unsafe { &*argument.cast::<Start<'_>>() };
-    let Err(failure) = become_program(start);
-    // SAFETY: the only other user of the cell sleeps until we have ended.
-    unsafe { *start.failure.get() = Some(failure) };
+    let _ = protocol::send(place.control, &report, &[]);
     raw::exit(127)
 }
 
-fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
+fn become_program(place: &Place<'_>) -> Result<std::convert::Infallible, Failure> {
     let at = |stage: Stage| move |errno: Errno| (stage, errno);
-    let blueprint = start.blueprint;
+    let blueprint = place.blueprint;
     let isolated = blueprint.isolation != Isolation::None;
-    for join in start.stdio.joins.iter().flatten() {
-        rustix::io::write(join, b"0").map_err(at(Stage::Cgroup))?;
-    }
+    let _ = rustix::process::setsid();
     if isolated {
+        network::leave_the_hosts()?;
         // SAFETY: this process is a single thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) }
             .map_err(at(Stage::CgroupNamespace))?;
+        empty_bounding_set().map_err(at(Stage::Capabilities))?;
+        rustix::thread::set_no_new_privs(true).map_err(at(Stage::NoNewPrivs))?;
     }
-    let _ = rustix::process::setsid();
+    place.await_built();
+    if blueprint.routes == Routes::Counted {
+        routes::send(place.control).map_err(at(Stage::Descriptors))?;
+    }
+    if let Some(rules) = &blueprint.landlock {
+        let ruleset = landlock::ruleset(rules).map_err(at(Stage::Landlock))?;
+        landlock::restrict_self(ruleset.as_fd()).map_err(at(Stage::Landlock))?;
+    }
+    if isolated {
+        drop_capabilities().map_err(at(Stage::Capabilities))?;
+    }
+    if !blueprint.filter.is_empty() {
+        install_filter(place).map_err(at(Stage::Seccomp))?;
+    }
+    let fds = await_word(place.control).map_err(at(Stage::Descriptors))?;
+    let [Some(stdin), Some(stdout), Some(stderr), joins @ ..] = &fds else {
+        return Err((Stage::Descriptors, Errno::BADMSG));
+    };
+    for join in joins.iter().flatten() {
+        rustix::io::write(join, b"0").map_err(at(Stage::Cgroup))?;
+    }
+    pin(&blueprint.cpus).map_err(at(Stage::Affinity))?;
+    rustix::process::chdir(blueprint.program.cwd()).map_err(at(Stage::Cwd))?;
+    streams_onto_standard([stdin, stdout, stderr]).map_err(at(Stage::Descriptors))?;
+    // Last, since the lowest limit on descriptors leaves no room for ours.
     for (resource, value) in &blueprint.rlimits {
         let limit = Rlimit {
             current: Some(*value),
@@ -131,26 +119,84 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
         };
         rustix::process::setrlimit(*resource, limit).map_err(at(Stage::Rlimits))?;
     }
-    pin(&blueprint.cpus).map_err(at(Stage::Affinity))?;
-    // SAFETY: a laid-out, relocated program: its pointers lead to NUL-terminated strings in the same buffer.
-    let (header, cwd) = unsafe {
-        let header = *start.program.cast::<ProgramHeader>();
-        (header, CStr::from_ptr(pointer(header.cwd)))
-    };
-    rustix::process::chdir(cwd).map_err(at(Stage::Cwd))?;
-    streams_onto_standard(start.stdio.streams).map_err(at(Stage::Descriptors))?;
     unblock_signals();
-    if isolated {
-        rustix::thread::set_no_new_privs(true).map_err(at(Stage::NoNewPrivs))?;
-        drop_capabilities().map_err(at(Stage::Capabilities))?;
+    let _ = protocol::send(place.control, &protocol::started(now_nanos()), &[]);
+    Err((Stage::Exec, execute(blueprint)))
+}
+
+/// Waits for the supervisor's word, which brings the program's streams and the version 1 cgroups that it enters. A supervisor that is gone sends none.
+fn await_word(control: BorrowedFd<'_>) -> Result<[Option<OwnedFd>; MAX_FDS], Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0u8; 1];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = loop {
+        match rustix::net::recvmsg(
+            control,
+            &mut [std::io::IoSliceMut::new(&mut byte)],
+            &mut ancillary,
+            flags,
+        ) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    if received.bytes == 0 {
+        raw::exit(1);
     }
-    if let Some(ruleset) = start.ruleset {
-        landlock::restrict_self(ruleset).map_err(at(Stage::Landlock))?;
+    let mut fds: [Option<OwnedFd>; MAX_FDS] = [const { None }; MAX_FDS];
+    let mut places = fds.iter_mut();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            for (fd, place) in rights.zip(&mut places) {
+                *place = Some(fd);
+            }
+        }
     }
-    if !blueprint.filter.is_empty() {
-        install_filter(start).map_err(at(Stage::Seccomp))?;
+    Ok(fds)
+}
+
+/// Nothing that is executed from here on can gain a capability, whatever its file says.
+fn empty_bounding_set() -> Result<(), Errno> {
+    for capability in 0..64 {
+        let args = [
+            libc::PR_CAPBSET_DROP.cast_unsigned() as usize,
+            capability,
+            0,
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: numbers only.
+        match unsafe { raw::syscall(libc::SYS_prctl, args) } {
+            Ok(_) => {}
+            // Past the last capability that this kernel knows.
+            Err(Errno::INVAL) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
     }
-    Err((Stage::Exec, execute(&header)))
+    Ok(())
+}
+
+fn drop_capabilities() -> Result<(), Errno> {
+    let none = rustix::thread::CapabilitySet::empty();
+    let sets = rustix::thread::CapabilitySets {
+        effective: none,
+        permitted: none,
+        inheritable: none,
+    };
+    rustix::thread::set_capabilities(None, sets)
+}
+
+/// Installs the filter; its listener, if there is one, goes to the supervisor and is closed here.
+fn install_filter(place: &Place<'_>) -> Result<(), Errno> {
+    let Some(listener) = seccomp::install(&place.blueprint.filter, place.blueprint.listener)?
+    else {
+        return Ok(());
+    };
+    // SAFETY: a new descriptor that the kernel has just made for us.
+    let listener = unsafe { OwnedFd::from_raw_fd(listener) };
+    protocol::send(place.control, &protocol::listener(), &[listener.as_fd()])
 }
 
 fn pin(cpus: &[usize]) -> Result<(), Errno> {
@@ -165,22 +211,11 @@ fn pin(cpus: &[usize]) -> Result<(), Errno> {
 }
 
 /// The received descriptors are all above 2, where /dev/null sits, so the order cannot matter. Everything else closes on `execve`.
-fn streams_onto_standard(streams: [BorrowedFd<'_>; 3]) -> Result<(), Errno> {
+fn streams_onto_standard(streams: [&OwnedFd; 3]) -> Result<(), Errno> {
     for (stream, standard) in streams.iter().zip(0..) {
+        let from = stream.as_raw_fd().cast_unsigned() as usize;
         // SAFETY: replaces a standard descriptor, which no type in this process owns.
-        unsafe {
-            raw::syscall(
-                libc::SYS_dup3,
-                [
-                    stream.as_raw_fd().cast_unsigned() as usize,
-                    standard,
-                    0,
-                    0,
-                    0,
-                    0,
-                ],
-            )?
-        };
+        unsafe { raw::syscall(libc::SYS_dup3, [from, standard, 0, 0, 0, 0])? };
     }
     Ok(())
 }
@@ -188,59 +223,32 @@ fn streams_onto_standard(streams: [BorrowedFd<'_>; 3]) -> Result<(), Errno> {
 fn unblock_signals() {
     let nothing: u64 = 0;
     let how = libc::SIG_SETMASK.cast_unsigned() as usize;
+    let at = (&raw const nothing).expose_provenance();
     // SAFETY: the kernel reads 8 bytes of mask.
-    let _ = unsafe {
-        raw::syscall(
-            libc::SYS_rt_sigprocmask,
-            [how, (&raw const nothing).addr(), 0, 8, 0, 0],
-        )
-    };
+    let _ = unsafe { raw::syscall(libc::SYS_rt_sigprocmask, [how, at, 0, 8, 0, 0]) };
 }
 
-fn drop_capabilities() -> Result<(), Errno> {
-    let none = rustix::thread::CapabilitySet::empty();
-    let sets = rustix::thread::CapabilitySets {
-        effective: none,
-        permitted: none,
-        inheritable: none,
-    };
-    rustix::thread::set_capabilities(None, sets)
-}
-
-/// Installs the filter; its listener, if there is one, goes to the supervisor and is closed here.
-fn install_filter(start: &Start<'_>) -> Result<(), Errno> {
-    let Some(listener) = seccomp::install(&start.blueprint.filter, start.blueprint.listener)?
-    else {
-        return Ok(());
-    };
-    // SAFETY: a new descriptor that the kernel has just made for us.
-    let listener = unsafe { OwnedFd::from_raw_fd(listener) };
-    protocol::send(start.control, &protocol::listener(), &[listener.as_fd()])
+/// The clock that the supervisor's deadlines run on.
+fn now_nanos() -> u64 {
+    let (seconds, nanos) = raw::clock(libc::CLOCK_MONOTONIC);
+    seconds * 1_000_000_000 + nanos
 }
 
 /// Tries each candidate as a shell does: a file that is there and cannot be executed is remembered, one that is missing is not.
-fn execute(header: &ProgramHeader) -> Errno {
+fn execute(blueprint: &Blueprint) -> Errno {
     let mut remembered = Errno::NOENT;
-    let mut candidate =
-        std::ptr::with_exposed_provenance::<u64>(usize::try_from(header.candidates).unwrap_or(0));
-    loop {
-        // SAFETY: the table ends with a null entry, at which we stop.
-        let path = unsafe { *candidate };
-        if path == 0 {
-            return remembered;
-        }
-        let args = [path, header.argv, header.env].map(|word| usize::try_from(word).unwrap_or(0));
+    let (argv, env) = (
+        blueprint.program.argv().expose_provenance(),
+        blueprint.program.env().expose_provenance(),
+    );
+    for candidate in blueprint.program.candidates() {
+        let path = candidate.as_ptr().expose_provenance();
         // SAFETY: a NUL-terminated path and two null-terminated tables of NUL-terminated strings.
-        match unsafe { raw::syscall(libc::SYS_execve, [args[0], args[1], args[2], 0, 0, 0]) } {
+        match unsafe { raw::syscall(libc::SYS_execve, [path, argv, env, 0, 0, 0]) } {
             Err(Errno::NOENT | Errno::NOTDIR) | Ok(_) => {}
             Err(Errno::ACCESS) => remembered = Errno::ACCESS,
             Err(errno) => return errno,
         }
-        // SAFETY: still within the table: its null entry has not been reached.
-        candidate = unsafe { candidate.add(1) };
     }
-}
-
-fn pointer(word: u64) -> *const libc::c_char {
-    std::ptr::with_exposed_provenance(usize::try_from(word).unwrap_or(0))
+    remembered
 }

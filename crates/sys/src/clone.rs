@@ -96,31 +96,16 @@ pub(crate) unsafe fn spawn_sharing_memory(
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-/// As [`spawn_sharing_memory`], with the descriptor table shared too, so that the child can leave descriptors for us.
+/// As [`spawn_sharing_memory`], without new namespaces and without a descriptor for it.
 ///
 /// # Safety
 /// The same.
-pub(crate) unsafe fn spawn_sharing_all(
+pub(crate) unsafe fn spawn_beside(
     stack: &mut [std::mem::MaybeUninit<u8>],
     entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
     argument: *mut libc::c_void,
 ) -> Result<Pid, Errno> {
-    let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD;
-    // SAFETY: as in `spawn_sharing_memory`.
-    let pid = unsafe { libc::clone(entry, top(stack), flags, argument) };
-    Pid::from_raw(pid.max(0)).ok_or_else(last_error)
-}
-
-/// As [`spawn_sharing_memory`], and sleeps until the child has called `execve` or ended.
-///
-/// # Safety
-/// The same, but nothing is used any more once this returns.
-pub(crate) unsafe fn spawn_until_exec(
-    stack: &mut [std::mem::MaybeUninit<u8>],
-    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
-    argument: *mut libc::c_void,
-) -> Result<Pid, Errno> {
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let flags = libc::CLONE_VM | libc::SIGCHLD;
     // SAFETY: as in `spawn_sharing_memory`.
     let pid = unsafe { libc::clone(entry, top(stack), flags, argument) };
     Pid::from_raw(pid.max(0)).ok_or_else(last_error)

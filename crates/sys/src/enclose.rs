@@ -1,6 +1,6 @@
 //! How the sandbox's init walls itself in: signals, descriptors, network, identity, the steps of the blueprint, capabilities. Allocates nothing.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -9,57 +9,50 @@ use rustix::net::RecvFlags;
 use crate::blueprint::{Blueprint, Isolation, Privileged};
 use crate::init::Failure;
 use crate::protocol::{self, KIND_MAPPED, Stage};
+use crate::raw;
 use crate::steps::{self, Built};
-use crate::{landlock, network, raw};
 
-/// Builds everything that programs will be started in. `keep` holds the descriptors that survive, sorted.
-pub(crate) fn build(
+/// Leaves what was inherited: signals, descriptors, the session, and, where there are namespaces, the identity.
+pub(crate) fn detach(
     blueprint: &Blueprint,
     control: BorrowedFd<'_>,
     keep: &[i32],
-) -> Result<(Built, Option<OwnedFd>), Failure> {
-    let mut network_work = network::work();
-    let mut network_maker = None;
+) -> Result<(), Failure> {
     reset_signals();
     close_all_but(keep).map_err(|errno| (Stage::Descriptors, errno))?;
     let _ = rustix::process::setsid();
+    await_mapping(control)?;
+    let at_identity = |errno| (Stage::Identity, errno);
     match blueprint.isolation {
         Isolation::None => {
-            await_mapping(control)?;
-            rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-                .map_err(|errno| (Stage::Identity, errno))?;
+            let own = rustix::process::getpid();
+            rustix::process::set_child_subreaper(Some(own)).map_err(at_identity)?;
         }
         Isolation::Namespaces(identity) => {
-            let begun = network_work
-                .begin()
-                .map_err(|errno| (Stage::NetworkNamespace, errno))?;
-            network_maker = Some(begun);
-            await_mapping(control)?;
             if identity.privileged == Privileged::Yes {
-                take_identity(identity.inside_uid, identity.inside_gid)
-                    .map_err(|errno| (Stage::Identity, errno))?;
+                take_identity(identity.inside_uid, identity.inside_gid).map_err(at_identity)?;
             }
             leave_session_keyring_best_effort();
-            rustix::process::umask(Mode::empty());
         }
+    }
+    Ok(())
+}
+
+/// Builds what programs see, and leaves what they must not.
+pub(crate) fn build(blueprint: &Blueprint, control: BorrowedFd<'_>) -> Result<Built, Failure> {
+    let isolated = blueprint.isolation != Isolation::None;
+    if isolated {
+        rustix::process::umask(Mode::empty());
     }
     let at_step = |(index, errno)| (Stage::Step(u32::try_from(index).unwrap_or(u32::MAX)), errno);
     let built = steps::execute(&blueprint.steps, &blueprint.trees).map_err(at_step)?;
-    // From here on this process mostly waits, and says so.
+    // What is left is mostly waiting, and the CPU is free for others.
     let _ = protocol::send(control, &protocol::waiting(), &[]);
-    let ruleset = match &blueprint.landlock {
-        Some(rules) => Some(landlock::ruleset(rules).map_err(|errno| (Stage::Landlock, errno))?),
-        None => None,
-    };
-    if blueprint.isolation != Isolation::None {
-        rustix::process::umask(Mode::from_raw_mode(0o022));
-        empty_bounding_set().map_err(|errno| (Stage::Capabilities, errno))?;
-    }
     steps::leave_old_root(&built).map_err(|errno| (Stage::OldRoot, errno))?;
-    if let Some(maker) = network_maker {
-        network::enter(maker)?;
+    if isolated {
+        rustix::process::umask(Mode::from_raw_mode(0o022));
     }
-    Ok((built, ruleset))
+    Ok(built)
 }
 
 /// All signals blocked (they are read from a descriptor), all dispositions default: what the supervisor ignores, such as SIGPIPE, a program must not.
@@ -162,31 +155,4 @@ fn leave_session_keyring_best_effort() {
     const JOIN_SESSION_KEYRING: usize = 1;
     // SAFETY: a null name asks for a new anonymous keyring; nothing is read.
     let _ = unsafe { raw::syscall(libc::SYS_keyctl, [JOIN_SESSION_KEYRING, 0, 0, 0, 0, 0]) };
-}
-
-/// Nothing that is executed from here on can gain a capability, whatever its file says.
-fn empty_bounding_set() -> Result<(), Errno> {
-    for capability in 0..64 {
-        // SAFETY: numbers only.
-        let dropped = unsafe {
-            raw::syscall(
-                libc::SYS_prctl,
-                [
-                    libc::PR_CAPBSET_DROP.cast_unsigned() as usize,
-                    capability,
-                    0,
-                    0,
-                    0,
-                    0,
-                ],
-            )
-        };
-        match dropped {
-            Ok(_) => {}
-            // Past the last capability that this kernel knows.
-            Err(Errno::INVAL) => return Ok(()),
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
 }

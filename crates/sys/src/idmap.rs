@@ -47,11 +47,9 @@ pub fn mapped_tree(path: &CStr, owner: &Owner) -> Result<OwnedFd, IdmapError> {
 
 /// A user namespace exists only as long as something refers to it: a process makes it, we take a descriptor, the process ends.
 fn mapping_namespace(owner: &Owner) -> Result<OwnedFd, Errno> {
+    let parent = rustix::process::getpid();
     match clone::fork_into(u64::from(libc::CLONE_NEWUSER.cast_unsigned()), None)? {
-        Forked::Child => loop {
-            // SAFETY: takes nothing; returns only when a signal arrives, and ours is SIGKILL.
-            let _ = unsafe { raw::syscall(libc::SYS_pause, [0; 6]) };
-        },
+        Forked::Child => wait_to_be_killed(parent),
         Forked::Parent { pid, pidfd } => {
             let dir = format!("/proc/{}", pid.as_raw_nonzero());
             let taken = write_map(&dir, "uid_map", owner.disk_uid, owner.seen_uid)
@@ -82,4 +80,16 @@ fn write_map(dir: &str, file: &str, inside: u32, outside: u32) -> Result<(), Err
         Mode::empty(),
     )?;
     rustix::io::write(&opened, format!("{inside} {outside} 1").as_bytes()).map(drop)
+}
+
+/// The namespace's only process. It must not outlive a parent that was killed before it could kill us.
+fn wait_to_be_killed(parent: rustix::process::Pid) -> ! {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    if rustix::process::getppid() != Some(parent) {
+        raw::exit(1);
+    }
+    loop {
+        // SAFETY: takes nothing; returns only when a signal arrives, and ours is SIGKILL.
+        let _ = unsafe { raw::syscall(libc::SYS_pause, [0; 6]) };
+    }
 }

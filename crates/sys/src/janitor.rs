@@ -213,7 +213,8 @@ fn sweep(place: BorrowedFd<'_>, own: &CStr) {
 }
 
 fn is_young(dir: &OwnedFd) -> bool {
-    const GRACE_SECONDS: i64 = 2;
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
-    rustix::fs::fstat(dir).is_ok_and(|stat| now.saturating_sub(stat.st_mtime) < GRACE_SECONDS)
+    const GRACE_SECONDS: u64 = 2;
+    let (now, _) = raw::clock(libc::CLOCK_REALTIME);
+    rustix::fs::fstat(dir)
+        .is_ok_and(|stat| now.saturating_sub(stat.st_mtime.unsigned_abs()) < GRACE_SECONDS)
 }

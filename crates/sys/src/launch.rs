@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::blueprint::{Blueprint, Identity, Isolation, Privileged};
 use crate::clone::{self, Forked, Stack};
 use crate::init;
-use crate::protocol::{self, Event, Program};
+use crate::protocol::{self, Event};
 
 /// A sandbox whose init runs. Dropping it closes the lifeline, so nothing of it can outlive its owner.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Enough for unoptimised builds: init's own frames, the stack of the process beside it and that of a program before it is executed.
-const STACK: usize = 512 * 1024;
+/// Enough for unoptimised builds: init's own frames, and the stack of the program's process before it executes.
+const STACK: usize = 256 * 1024;
 
 /// Why no sandbox could be cloned.
 #[derive(Debug, thiserror::Error)]
@@ -148,28 +148,14 @@ impl Sandbox {
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
     }
 
-    /// Starts a program in the sandbox with these standard streams, in the version 1 cgroups whose `tasks` files are given.
-    pub fn execute(
-        &self,
-        program: &Program,
-        stdio: [BorrowedFd<'_>; 3],
-        joins: &[BorrowedFd<'_>],
-    ) -> Result<(), Errno> {
-        protocol::send_program(self.control.as_fd(), program, stdio, joins)
+    /// Lets the blueprint's program go, with these standard streams, in the version 1 cgroups whose `tasks` files are given.
+    pub fn go(&self, stdio: [BorrowedFd<'_>; 3], joins: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        protocol::send_go(self.control.as_fd(), stdio, joins)
     }
 
     /// The next event, without waiting: `Err(AGAIN)` when there is none yet, `Ok(None)` when init has gone.
     pub fn receive(&self) -> Result<Option<Event>, Errno> {
         protocol::receive(self.control.as_fd())
-    }
-
-    /// Sends a signal to the program, not to init.
-    pub fn signal(&self, signal: Signal) -> Result<(), Errno> {
-        let message = protocol::encode((
-            protocol::KIND_SIGNAL,
-            [signal.as_raw().unsigned_abs().into(), 0, 0],
-        ));
-        protocol::send(self.control.as_fd(), &message, &[])
     }
 
     /// Kills init, and with it every process of its pid namespace.

@@ -7,7 +7,6 @@
     reason = "this crate is the border: every other crate denies unsafe code"
 )]
 
-mod beside;
 pub mod blueprint;
 pub mod cgroup;
 mod child;
@@ -19,12 +18,14 @@ mod init;
 pub mod janitor;
 pub mod landlock;
 pub mod launch;
+pub mod mappings;
 mod mount;
 mod network;
 pub mod proc;
+pub mod program;
 pub mod protocol;
 mod raw;
-mod routes;
+pub mod routes;
 pub mod seccomp;
 pub mod signals;
 mod steps;

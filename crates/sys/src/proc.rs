@@ -6,91 +6,128 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-/// The sum over a process tree at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TreeUsage {
-    pub pids: Vec<u32>,
-    /// Of everything alive, and of everything dead that its parent waited for.
+use crate::raw;
+
+/// One process at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    pub parent: u32,
+    /// When it was born, in ticks since boot: with the pid, a name that nobody else ever has.
+    pub born: u64,
+    /// CPU time of its own threads, dead ones included.
     pub cpu: Duration,
-    /// Resident pages; what several processes share counts once for each.
-    pub resident_bytes: u64,
-    /// Processes and threads, the root of the tree not counted.
-    pub tasks: u64,
+    /// CPU time of the children that it has waited for, and of theirs.
+    pub cpu_of_waited: Duration,
+    pub threads: u64,
+    pub address_space_bytes: u64,
 }
 
-/// Looks at `root` and everything below it.
-pub fn tree_usage(root: u32) -> TreeUsage {
-    let mut usage = TreeUsage::default();
-    let mut seen: HashSet<u32> = HashSet::new();
-    let mut next = vec![root];
+/// `root` and everything below it. The tree can change while it is read, so that a process handed to another parent is missed: those in `known`, by pid and
+/// birth, are asked for by name.
+pub fn tree(root: u32, known: impl Iterator<Item = (u32, u64)>) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    walk(root, &mut seen, &mut found);
+    for (pid, born) in known {
+        if !seen.contains(&pid) && process(pid).is_some_and(|process| process.born == born) {
+            walk(pid, &mut seen, &mut found);
+        }
+    }
+    found
+}
+
+fn walk(from: u32, seen: &mut HashSet<u32>, found: &mut Vec<Process>) {
+    let mut next = vec![from];
     while let Some(pid) = next.pop() {
         if !seen.insert(pid) {
             continue;
         }
-        let Some(stat) = read(&format!("/proc/{pid}/stat")).and_then(|text| parse_stat(&text))
-        else {
-            continue;
-        };
-        usage.cpu += stat.cpu;
-        if pid != root {
-            usage.pids.push(pid);
-            usage.resident_bytes += stat.resident_bytes;
-            usage.tasks += stat.threads;
+        if let Some(process) = process(pid) {
+            found.push(process);
+            next.extend(children(pid));
         }
-        next.extend(children(pid));
     }
-    usage
 }
 
-/// Memory of these processes with shared pages divided among their sharers: exact, and slower than [`tree_usage`].
-pub fn proportional_bytes(pids: &[u32]) -> u64 {
-    let pss = |pid: &u32| {
-        let text = read(&format!("/proc/{pid}/smaps_rollup"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+/// The memory of one process: what it has in its page tables, those of shared memory objects left out, and the tables themselves. What several processes share
+/// counts for each of them.
+pub fn resident_bytes(pid: u32) -> u64 {
+    read(&format!("/proc/{pid}/status")).map_or(0, |text| {
+        sum_kib(&text, &["RssAnon:", "RssFile:", "VmPTE:"])
+    })
+}
+
+/// As [`resident_bytes`] with shared pages divided among their sharers: exact, and much slower.
+pub fn proportional_bytes(pid: u32) -> u64 {
+    let pages = read(&format!("/proc/{pid}/smaps_rollup")).map_or(0, |text| without_objects(&text));
+    let tables = read(&format!("/proc/{pid}/status")).map_or(0, |text| sum_kib(&text, &["VmPTE:"]));
+    pages + tables
+}
+
+/// Before Linux 5.3 the kinds are not told apart, and the whole is all there is.
+fn without_objects(rollup: &str) -> u64 {
+    if rollup.contains("\nPss_Anon:") {
+        sum_kib(rollup, &["Pss_Anon:", "Pss_File:"])
+    } else {
+        sum_kib(rollup, &["Pss:"])
+    }
+}
+
+fn sum_kib(text: &str, names: &[&str]) -> u64 {
+    let value = |line: &str| {
+        let rest = names.iter().find_map(|name| line.strip_prefix(name))?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
     };
-    pids.iter().filter_map(pss).sum::<u64>() * 1024
+    text.lines().filter_map(value).sum::<u64>() * 1024
 }
 
-/// Space held by files that these processes have open and that no longer have a name (or never had one), each once. `device` restricts it to one file system.
-pub fn nameless_bytes(pids: &[u32], device: Option<u64>) -> u64 {
-    let mut seen = HashSet::new();
-    let mut bytes = 0;
-    for pid in pids {
-        let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
-            continue;
-        };
-        for entry in entries.flatten() {
-            let Ok(stat) = rustix::fs::stat(entry.path()) else {
-                continue;
-            };
-            let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-            let here = device.is_none_or(|device| stat.st_dev == device);
-            if regular && here && stat.st_nlink == 0 && seen.insert((stat.st_dev, stat.st_ino)) {
-                bytes += stat.st_blocks.unsigned_abs() * 512;
-            }
-        }
-    }
-    bytes
+/// Whether two processes have one memory between them, as after vfork: then it must be counted once. A kernel that cannot say says no.
+pub fn share_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: kcmp takes numbers only and touches no memory of ours.
+    let answer = unsafe {
+        raw::syscall(
+            libc::SYS_kcmp,
+            [one as usize, other as usize, KCMP_VM, 0, 0, 0],
+        )
+    };
+    answer == Ok(0)
 }
 
-struct Stat {
-    cpu: Duration,
-    resident_bytes: u64,
-    threads: u64,
+/// Shared memory of the whole machine, tmpfs included: no run can hold more.
+pub fn machine_shared_bytes() -> u64 {
+    let Some(text) = read("/proc/meminfo") else {
+        return u64::MAX;
+    };
+    let swapped = sum_kib(&text, &["SwapTotal:"]).saturating_sub(sum_kib(&text, &["SwapFree:"]));
+    sum_kib(&text, &["Shmem:"]) + swapped
 }
 
-fn parse_stat(text: &str) -> Option<Stat> {
+/// The type of the file behind a process's descriptor, as `st_mode` has it.
+pub fn descriptor_type(pid: u32, fd: u64) -> Option<u32> {
+    let stat = rustix::fs::stat(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    Some(stat.st_mode & libc::S_IFMT)
+}
+
+fn process(pid: u32) -> Option<Process> {
+    parse_stat(pid, &read(&format!("/proc/{pid}/stat"))?)
+}
+
+fn parse_stat(pid: u32, text: &str) -> Option<Process> {
     // The command name may hold spaces and parentheses; the fields start after the last one.
     let fields: Vec<&str> = text.get(text.rfind(')')? + 2..)?.split(' ').collect();
-    let field = |number: usize| fields.get(number - 3)?.trim().parse::<i64>().ok();
-    let ticks: i64 = field(14)? + field(15)? + field(16)? + field(17)?;
+    let field = |number: usize| fields.get(number - 3)?.trim().parse::<u64>().ok();
     let per_second = rustix::param::clock_ticks_per_second().max(1);
-    let page = rustix::param::page_size() as u64;
-    Some(Stat {
-        cpu: Duration::from_nanos(ticks.unsigned_abs() * (1_000_000_000 / per_second)),
-        resident_bytes: field(24)?.unsigned_abs() * page,
-        threads: field(20)?.unsigned_abs(),
+    let time = |ticks: u64| Duration::from_nanos(ticks * (1_000_000_000 / per_second));
+    Some(Process {
+        pid,
+        parent: u32::try_from(field(4)?).ok()?,
+        born: field(22)?,
+        cpu: time(field(14)? + field(15)?),
+        cpu_of_waited: time(field(16)? + field(17)?),
+        threads: field(20)?,
+        address_space_bytes: field(23)?,
     })
 }
 
@@ -126,14 +163,29 @@ mod tests {
     #[test]
     fn a_command_name_cannot_confuse_the_fields() {
         let text = "42 (a) R (b 1 1 1) S 1 42 42 0 -1 4194304 100 0 0 0 7 5 3 2 20 0 4 0 100 1000000 25 18446744073709551615 1 1\n";
-        let stat = parse_stat(text).unwrap();
-        assert_eq!(stat.cpu, Duration::from_millis(170));
-        assert_eq!(stat.threads, 4);
-        assert_eq!(stat.resident_bytes, 25 * rustix::param::page_size() as u64);
+        assert_eq!(
+            parse_stat(42, text),
+            Some(Process {
+                pid: 42,
+                parent: 1,
+                born: 100,
+                cpu: Duration::from_millis(120),
+                cpu_of_waited: Duration::from_millis(50),
+                threads: 4,
+                address_space_bytes: 1_000_000,
+            })
+        );
     }
 
     #[test]
-    fn this_process_is_found() {
+    fn shared_memory_objects_are_left_to_those_who_count_objects() {
+        let rollup = "5570 [rollup]\nRss:  100 kB\nPss: 90 kB\nPss_Dirty: 5 kB\nPss_Anon: 40 kB\nPss_File: 20 kB\nPss_Shmem: 30 kB\n";
+        assert_eq!(without_objects(rollup), 60 << 10);
+        assert_eq!(without_objects("x\nPss: 90 kB\n"), 90 << 10);
+    }
+
+    #[test]
+    fn a_child_is_found_and_one_that_lost_its_parent_too() {
         use std::io::{Read as _, Write as _};
         use std::process::Stdio;
         let mut child = std::process::Command::new("cat")
@@ -144,10 +196,24 @@ mod tests {
         // Once it echoes it has been executed and has pages of its own.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let usage = tree_usage(std::process::id());
+        let own = std::process::id();
+        let found = tree(own, std::iter::empty());
+        let there = found
+            .iter()
+            .find(|process| process.pid == child.id())
+            .copied();
+        let (resident, exact) = (resident_bytes(child.id()), proportional_bytes(child.id()));
+        let elsewhere = tree(
+            u32::MAX,
+            there.map(|found| (found.pid, found.born)).into_iter(),
+        );
+        let somebody_else = tree(u32::MAX, [(child.id(), 0)].into_iter());
+        let (same, different) = (share_memory(own, own), share_memory(own, child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(usage.pids.contains(&child.id()), "{usage:?}");
-        assert!(usage.tasks >= 1 && usage.resident_bytes > 0, "{usage:?}");
+        assert_eq!(there.map(|found| found.parent), Some(own), "{found:?}");
+        assert_eq!((elsewhere.len(), somebody_else.len()), (1, 0));
+        assert!(resident >= exact && exact > 0, "{resident} {exact}");
+        assert!(same && !different);
     }
 }

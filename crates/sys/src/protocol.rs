@@ -3,10 +3,9 @@
 //!
 //! Every message starts with a kind byte. Numbers are native-endian: both ends are the same binary.
 
-use std::ffi::{CStr, CString};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -15,15 +14,14 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
+use crate::routes::Counters;
+
 /// Descriptors in one message at most: stdin, stdout, stderr and a join file for each version 1 controller.
 pub(crate) const MAX_FDS: usize = 8;
-/// Programs whose description is larger travel in a memory file instead of the message itself.
-pub(crate) const INLINE_MAX: usize = 4096;
 
 pub(crate) const KIND_MAPPED: u8 = 1;
-pub(crate) const KIND_EXEC: u8 = 2;
-pub(crate) const KIND_EXEC_IN_MEMORY_FILE: u8 = 3;
-pub(crate) const KIND_SIGNAL: u8 = 4;
+/// Brings the program's streams and its version 1 cgroups; for the program's process, not for init.
+const KIND_GO: u8 = 2;
 
 const KIND_SETUP_FAILED: u8 = 16;
 const KIND_READY: u8 = 17;
@@ -32,83 +30,9 @@ const KIND_EXEC_FAILED: u8 = 19;
 const KIND_LISTENER: u8 = 20;
 const KIND_EXITED: u8 = 21;
 const KIND_WAITING: u8 = 22;
-const NOT_COUNTED: u64 = u64::MAX;
+const KIND_ROUTES: u8 = 23;
 
-/// A program to execute, laid out so that init can hand it to `execve` in place: after the header come the pointer tables, whose entries are offsets
-/// from the start and become addresses by one addition each, then the strings.
-#[derive(Debug)]
-pub struct Program {
-    bytes: Vec<u8>,
-}
-
-/// The fixed start of a laid-out [`Program`].
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ProgramHeader {
-    /// Kind byte of the message, so that the layout is the message; then [`Afterwards`]; padded.
-    pub(crate) kind: u64,
-    /// Offset of the directory to start in.
-    pub(crate) cwd: u64,
-    /// Paths to try in order: what PATH gave for a bare name.
-    pub(crate) candidates: u64,
-    /// Each table is followed by a null entry.
-    pub(crate) argv: u64,
-    pub(crate) env: u64,
-    /// Entries to relocate from the end of the header on, nulls included.
-    pub(crate) table_len: u64,
-}
-
-/// What happens to the sandbox when the program has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Afterwards {
-    /// It ends too, and everything that the program left running with it.
-    End,
-    /// It waits for the next program.
-    Stay,
-}
-
-impl Program {
-    pub fn new(
-        afterwards: Afterwards,
-        cwd: &CStr,
-        candidates: &[CString],
-        argv: &[CString],
-        env: &[CString],
-    ) -> Self {
-        let header_words = size_of::<ProgramHeader>() / 8;
-        let table_len = candidates.len() + argv.len() + env.len() + 3;
-        let mut words = vec![0u64; header_words + table_len];
-        let mut strings: Vec<u8> = Vec::new();
-        let base = (words.len() * 8) as u64;
-        let mut place = |text: &CStr| {
-            let at = base + strings.len() as u64;
-            strings.extend_from_slice(text.to_bytes_with_nul());
-            at
-        };
-        let stay = u8::from(afterwards == Afterwards::Stay);
-        words[0] = u64::from_ne_bytes([KIND_EXEC, stay, 0, 0, 0, 0, 0, 0]);
-        words[1] = place(cwd);
-        words[5] = table_len as u64;
-        let mut at = header_words;
-        for (slot, table) in [(2, candidates), (3, argv), (4, env)] {
-            words[slot] = (at * 8) as u64;
-            for text in table {
-                words[at] = place(text);
-                at += 1;
-            }
-            at += 1; // the null entry
-        }
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        bytes.extend_from_slice(&strings);
-        Self { bytes }
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// What init reports.
+/// What init and the program's process report.
 #[derive(Debug)]
 pub enum Event {
     /// A [`crate::blueprint::Step`] failed: its index, or one of the stages before and after the steps.
@@ -127,8 +51,13 @@ pub enum Event {
     Listener {
         fd: OwnedFd,
     },
+    /// The counters of the program's network namespace.
+    Routes {
+        counters: Counters,
+    },
+    /// The program is executed now; the time is of the monotonic clock.
     Started {
-        pid: i32,
+        at: Duration,
     },
     ExecFailed {
         stage: Stage,
@@ -137,8 +66,6 @@ pub enum Event {
     Exited {
         status: WaitStatus,
         cpu: Duration,
-        /// Attempts to reach an address that no route leads to, when they were counted.
-        without_route: Option<u64>,
     },
 }
 
@@ -277,16 +204,16 @@ pub(crate) fn listener() -> [u8; 32] {
     encode((KIND_LISTENER, [0; 3]))
 }
 
-pub(crate) fn started(pid: i32) -> [u8; 32] {
-    encode((KIND_STARTED, [pid.unsigned_abs().into(), 0, 0]))
+pub(crate) fn started(at_nanos: u64) -> [u8; 32] {
+    encode((KIND_STARTED, [at_nanos, 0, 0]))
 }
 
-pub(crate) fn exited(status: i32, cpu_micros: u64, without_route: Option<u64>) -> [u8; 32] {
-    let routes = without_route.unwrap_or(NOT_COUNTED);
-    encode((
-        KIND_EXITED,
-        [status.cast_unsigned().into(), cpu_micros, routes],
-    ))
+pub(crate) fn exited(status: i32, cpu_micros: u64) -> [u8; 32] {
+    encode((KIND_EXITED, [status.cast_unsigned().into(), cpu_micros, 0]))
+}
+
+pub(crate) fn routes() -> [u8; 32] {
+    encode((KIND_ROUTES, [0; 3]))
 }
 
 /// Reads the next event. `None` when init has gone without another word.
@@ -330,6 +257,9 @@ fn decode(bytes: &[u8; 32], fds: Vec<OwnedFd>) -> Result<Event, Errno> {
             errno: signed(values[1])?,
         },
         KIND_WAITING => Event::Waiting,
+        KIND_ROUTES => Event::Routes {
+            counters: Counters::from_fds(fds).ok_or(Errno::BADMSG)?,
+        },
         KIND_READY => {
             let proc = if values[0] == 1 {
                 ProcView::Own
@@ -342,12 +272,11 @@ fn decode(bytes: &[u8; 32], fds: Vec<OwnedFd>) -> Result<Event, Errno> {
             fd: fds.into_iter().next().ok_or(Errno::BADMSG)?,
         },
         KIND_STARTED => Event::Started {
-            pid: signed(values[0])?,
+            at: Duration::from_nanos(values[0]),
         },
         KIND_EXITED => Event::Exited {
             status: wait_status(signed(values[0])?),
             cpu: Duration::from_micros(values[1]),
-            without_route: Some(values[2]).filter(|&count| count != NOT_COUNTED),
         },
         _ => return Err(Errno::BADMSG),
     })
@@ -385,28 +314,15 @@ pub(crate) fn send(
     .map(drop)
 }
 
-/// Asks init to execute a program with these standard streams, inside the version 1 cgroups whose `tasks` files are given.
-pub(crate) fn send_program(
+/// Lets the program go, with these standard streams, inside the version 1 cgroups whose `tasks` files are given.
+pub(crate) fn send_go(
     control: BorrowedFd<'_>,
-    program: &Program,
     stdio: [BorrowedFd<'_>; 3],
     joins: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
     let mut fds: Vec<BorrowedFd<'_>> = stdio.to_vec();
     fds.extend_from_slice(joins);
-    if program.bytes.len() <= INLINE_MAX {
-        return send(control, &program.bytes, &fds);
-    }
-    let file = rustix::fs::memfd_create(c"program", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let mut rest = program.bytes();
-    while !rest.is_empty() {
-        let written = rustix::io::write(&file, rest)?;
-        rest = &rest[written..];
-    }
-    fds.insert(0, file.as_fd());
-    let mut header = encode((KIND_EXEC_IN_MEMORY_FILE, [program.bytes.len() as u64, 0, 0]));
-    header[1] = program.bytes[1];
-    send(control, &header, &fds)
+    send(control, &[KIND_GO], &fds)
 }
 
 #[cfg(test)]
@@ -423,17 +339,12 @@ mod tests {
 
     #[test]
     fn events_survive_the_wire() {
-        let event = decode(&exited(9, 1_500_000, Some(4)), Vec::new()).unwrap();
-        let Event::Exited {
-            status,
-            cpu,
-            without_route,
-        } = event
-        else {
+        let event = decode(&exited(9, 1_500_000), Vec::new()).unwrap();
+        let Event::Exited { status, cpu } = event else {
             panic!("{event:?}")
         };
         assert_eq!(status, WaitStatus::Signaled { signal: 9 });
-        assert_eq!((cpu, without_route), (Duration::from_millis(1500), Some(4)));
+        assert_eq!(cpu, Duration::from_millis(1500));
         let event = decode(&setup_failed(Stage::Step(3), Errno::PERM), Vec::new()).unwrap();
         let Event::SetupFailed { stage, errno } = event else {
             panic!("{event:?}")

@@ -1,29 +1,56 @@
-//! How often something in this network namespace tried to reach an address that nothing leads to: the kernel counts it, so an attempt to get out is evidence
-//! and not a guess. Allocates nothing.
+//! How often something in a network namespace tried to reach an address that nothing leads to: the kernel counts it, so an attempt to get out is evidence
+//! and not a guess.
 
-use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 
-/// Attempts so far, over IPv4 and IPv6. `None` where /proc does not say.
-pub(crate) fn attempts_without_route() -> Option<u64> {
-    let mut buffer = [0u8; 8192];
-    let v4 = read(c"/proc/self/net/snmp", &mut buffer).and_then(count_v4);
-    let v6 = read(c"/proc/self/net/snmp6", &mut buffer).and_then(count_v6);
-    match (v4, v6) {
-        (None, None) => None,
-        (v4, v6) => Some(v4.unwrap_or(0) + v6.unwrap_or(0)),
+use crate::protocol;
+
+/// The counters of one network namespace, readable for as long as they are held, wherever the reader is.
+#[derive(Debug)]
+pub struct Counters {
+    v4: OwnedFd,
+    v6: OwnedFd,
+}
+
+impl Counters {
+    pub(crate) fn from_fds(fds: Vec<OwnedFd>) -> Option<Self> {
+        let mut fds = fds.into_iter();
+        Some(Self {
+            v4: fds.next()?,
+            v6: fds.next()?,
+        })
+    }
+
+    /// Attempts so far, over IPv4 and IPv6.
+    pub fn attempts_without_route(&self) -> u64 {
+        let v4 = read(self.v4.as_fd()).as_deref().and_then(count_v4);
+        let v6 = read(self.v6.as_fd()).as_deref().and_then(count_v6);
+        v4.unwrap_or(0) + v6.unwrap_or(0)
     }
 }
 
-fn read<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-    let file =
-        rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut length = 0;
-    while let Ok(more @ 1..) = rustix::io::read(&file, buffer.get_mut(length..)?) {
-        length += more;
+/// Sends the counters of the calling process's network namespace to the supervisor. Where there is no /proc there is nothing to send. Allocates nothing.
+pub(crate) fn send(control: BorrowedFd<'_>) -> Result<(), Errno> {
+    let open =
+        |path| rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    match (open(c"/proc/self/net/snmp"), open(c"/proc/self/net/snmp6")) {
+        (Ok(v4), Ok(v6)) => protocol::send(control, &protocol::routes(), &[v4.as_fd(), v6.as_fd()]),
+        _ => Ok(()),
     }
-    buffer.get(..length)
+}
+
+fn read(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut chunk = [0u8; 4096];
+    loop {
+        match rustix::io::pread(file, &mut chunk, text.len() as u64).ok()? {
+            0 => return Some(text),
+            more => text.extend_from_slice(chunk.get(..more)?),
+        }
+    }
 }
 
 /// Two lines that start with `Ip:`, names and then values, in the same order.
@@ -67,6 +94,13 @@ mod tests {
 
     #[test]
     fn this_kernel_has_them() {
-        assert!(attempts_without_route().is_some());
+        let file = |path: &str| OwnedFd::from(std::fs::File::open(path).unwrap());
+        let files = vec![file("/proc/self/net/snmp"), file("/proc/self/net/snmp6")];
+        let counters = Counters::from_fds(files).unwrap();
+        let (v4, v6) = (
+            read(counters.v4.as_fd()).unwrap(),
+            read(counters.v6.as_fd()).unwrap(),
+        );
+        assert!(count_v4(&v4).is_some() && count_v6(&v6).is_some());
     }
 }

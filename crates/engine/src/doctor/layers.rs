@@ -9,6 +9,7 @@ use cofferdam_sys::blueprint::{Blueprint, Isolation};
 use cofferdam_sys::cgroup::Hierarchy;
 use cofferdam_sys::idmap::{self, Owner};
 use cofferdam_sys::launch::{self, LaunchError, Sandbox};
+use cofferdam_sys::program::Program;
 use cofferdam_sys::protocol::{Event, Stage};
 use cofferdam_sys::seccomp::Listener;
 use rustix::event::{PollFd, PollFlags};
@@ -45,6 +46,7 @@ impl Walls {
         };
         let blueprint = Blueprint {
             isolation: Isolation::Namespaces(identity),
+            program: Program::new(c"/".to_owned(), Vec::new(), Vec::new(), Vec::new()),
             steps: Vec::new(),
             trees: Vec::new(),
             rlimits: Vec::new(),
