@@ -110,6 +110,10 @@ struct Variant {
     #[serde(default)]
     errno: Errno,
     reason: String,
+    /// With rules, `deny` is refused as they say.
+    #[serde(default)]
+    rule: Vec<Rule>,
+    otherwise: Option<Verdict>,
 }
 
 #[derive(Deserialize, Clone, Copy, Debug)]
@@ -225,13 +229,20 @@ fn decisions<'p>(policy: &'p Policy, problems: &mut Vec<String>) -> Vec<(&'p str
             .iter()
             .map(|rule| render_rule(&check.name, rule, problems))
             .collect();
-        let otherwise = check.otherwise;
+        let rendered = render_check(&rules, check.otherwise);
         all.push((
             check.name.as_str(),
-            format!("Decision::Check(&Check {{ rules: &[{}], otherwise: Verdict::{otherwise:?} }}, {refusal})", rules.join(", ")),
+            format!("Decision::Check(&{rendered}, {refusal})"),
         ));
     }
     all
+}
+
+fn render_check(rules: &[String], otherwise: Verdict) -> String {
+    format!(
+        "Check {{ rules: &[{}], otherwise: Verdict::{otherwise:?} }}",
+        rules.join(", ")
+    )
 }
 
 fn refusal(errno: Errno, quiet: bool, reason: &str) -> String {
@@ -320,8 +331,24 @@ fn restrictions(
                 )),
             }
         }
+        let rules: Vec<String> = variant
+            .rule
+            .iter()
+            .map(|rule| render_rule(&variant.name, rule, problems))
+            .collect();
+        let check = match (variant.otherwise, rules.as_slice()) {
+            (None, []) => "None".to_owned(),
+            (Some(otherwise), [_, ..]) => format!("Some(&{})", render_check(&rules, otherwise)),
+            (Some(_), []) | (None, [_, ..]) => {
+                problems.push(format!(
+                    "variant {}: rules and otherwise go together",
+                    variant.name
+                ));
+                continue;
+            }
+        };
         rendered.push(format!(
-            "Restriction {{ variant: Variant::{}, numbers: &[{}], refusal: {} }}",
+            "Restriction {{ variant: Variant::{}, numbers: &[{}], check: {check}, refusal: {} }}",
             camel(&variant.name),
             refused.join(", "),
             refusal(variant.errno, false, &variant.reason),

@@ -80,14 +80,40 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
-/// What clap has to say: help and version are not failures; everything else is, with our code and not clap's.
+/// What clap has to say: help and version are not failures; everything else is, in our form and with our code.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
-    if error.use_stderr() {
-        ExitCode::from(codes::EXIT_OURS)
-    } else {
-        ExitCode::SUCCESS
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(codes::EXIT_OURS)
+        }
+        _ => Failure::new(ErrorCode::InputInvalid, one_line(&error.to_string())).report(),
     }
+}
+
+/// clap explains itself in paragraphs: the error, perhaps with a list below it, tips, usage, and where to find help.
+fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
+        let part = part.strip_prefix("error: ").unwrap_or(part);
+        let part = part.strip_prefix("tip: ").unwrap_or(part);
+        let part = match part.strip_prefix("For more information, try ") {
+            Some(help) => format!("see {}", help.trim_end_matches('.')),
+            None => part.replace("Usage: ", "usage: "),
+        };
+        if line.ends_with(':') {
+            line.push(' ');
+        } else if !line.is_empty() {
+            line.push_str("; ");
+        }
+        line.push_str(&part);
+    }
+    line
 }
 
 /// Writes to stdout; a reader that has gone away is not worth a message.
@@ -106,6 +132,19 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_clap_says_in_paragraphs_becomes_one_line() {
+        let text = "error: unexpected argument '--memry' found\n\n  tip: a similar argument exists: '--memory'\n\nUsage: cofferdam run --memory <SIZE> -- <CMD>...\n\nFor more information, try '--help'.\n";
+        assert_eq!(
+            one_line(text),
+            "unexpected argument '--memry' found; a similar argument exists: '--memory'; usage: cofferdam run --memory <SIZE> -- <CMD>...; see '--help'"
+        );
+        assert_eq!(
+            one_line("error: the following required arguments were not provided:\n  <CMD>...\n"),
+            "the following required arguments were not provided: <CMD>..."
+        );
+    }
 
     #[test]
     fn nothing_a_stranger_writes_steers_the_terminal() {

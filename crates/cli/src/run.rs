@@ -203,7 +203,7 @@ fn input(stdin: Option<&std::path::Path>) -> Result<Input, Failure> {
         None => own(),
         Some(path) if path.as_os_str() == "-" => own(),
         Some(path) if path.as_os_str() == "none" => Ok(Input::Empty),
-        Some(path) => match std::fs::File::open(path) {
+        Some(path) => match open_input(path) {
             Ok(file) if file.metadata().is_ok_and(|found| found.is_dir()) => Err(Failure::problem(
                 "--stdin",
                 &path.to_string_lossy(),
@@ -216,6 +216,16 @@ fn input(stdin: Option<&std::path::Path>) -> Result<Input, Failure> {
             }
         },
     }
+}
+
+/// Without waiting: a named pipe that nobody writes to is not worth hanging for before any clock runs.
+fn open_input(path: &std::path::Path) -> std::io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
 }
 
 fn sinks(args: &RunArgs) -> Result<(Sink, Sink), Failure> {

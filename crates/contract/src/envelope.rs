@@ -180,6 +180,7 @@ fn decide(payload: &ExecutionPayload, run: &RunRecord) -> Decision {
 
 fn decide_output(payload: &ExecutionPayload, run: &RunRecord) -> Decision {
     match &payload.expected_output_format {
+        OutputFormat::Anything if run.stdout.truncated => cut_off(payload, &run.stdout),
         OutputFormat::Anything => Decision {
             output: plain_output(&run.stdout),
             verdict: None,
@@ -196,6 +197,24 @@ fn decide_output(payload: &ExecutionPayload, run: &RunRecord) -> Decision {
                 Err(reasons) => malformed(reasons.to_string()),
             },
         },
+    }
+}
+
+/// Half an answer is none. A run whose output passes the limit is stopped, so this is one whose output was kept only in part for another reason.
+fn cut_off(payload: &ExecutionPayload, stdout: &CapturedStream) -> Decision {
+    let limit = payload.limits.output.at_most();
+    let evidence = format!(
+        "stdout was cut off: the program wrote {} bytes and not all of them were kept",
+        stdout.original_bytes
+    );
+    Decision {
+        output: Value::Null,
+        verdict: Some(Verdict {
+            violation: Violation::OutputTooLarge,
+            limit: limit.map(LimitValue::bytes),
+            evidence: evidence.clone(),
+        }),
+        error: Some(format!("{evidence}; raise max_output_size_kb")),
     }
 }
 

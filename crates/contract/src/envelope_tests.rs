@@ -183,6 +183,18 @@ fn cut_off_json_is_malformed_even_when_its_beginning_is_json() {
 }
 
 #[test]
+fn half_an_output_is_no_success() {
+    let mut cut = run(OK, b"the beginning", b"");
+    cut.stdout.truncated = true;
+    cut.stdout.original_bytes = 100;
+    let envelope = envelope(&sealed(json!(true)), &cut);
+    assert_eq!(
+        (envelope.status, &envelope.output, violation(&envelope)),
+        (Status::Error, &Value::Null, Some(Violation::OutputTooLarge))
+    );
+}
+
+#[test]
 fn an_output_that_grows_beyond_the_limit_as_json_is_too_large() {
     let any = sealed(json!(true));
     let limit = 1024;

@@ -121,7 +121,7 @@ pub enum DenialKind {
 /// One path that a copy-on-write workspace would have changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// Relative to the workspace.
+    /// Relative to the workspace. Bytes that are not UTF-8 are written as `\xff`.
     pub path: String,
     pub kind: ChangeKind,
 }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::problem::{Problem, shorten};
-use crate::request::{Mount, Network, Request, Root, Workspace};
+use crate::request::{BackendName, Mount, Network, Request, Root, Workspace, WorkspaceAccess};
 
 /// The kernel's `MAX_ARG_STRLEN` of 32 pages, without the NUL that ends the string.
 pub const MAX_ARGUMENT_BYTES: usize = 131_072 - 1;
@@ -25,6 +25,10 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
     let mut found = command_problems(request);
     check_places(request, &mut found);
     check_mounts(&request.mounts, &mut found);
+    match request.backend {
+        BackendName::Native => {}
+        BackendName::Host => check_without_isolation(request, &mut found),
+    }
     found.extend(request.limits.problems());
     match request.network {
         Network::Denied => {}
@@ -138,6 +142,43 @@ fn check_places(request: &Request, found: &mut Vec<Problem>) {
     }
 }
 
+/// The host backend shows the program the host as it is: it must not look as if it did anything else.
+fn check_without_isolation(request: &Request, found: &mut Vec<Problem>) {
+    const FIX: &str = "use --backend native";
+    match &request.root {
+        Root::HostUsr => {}
+        Root::Dir(path) => found.push(Problem::new(
+            "root",
+            path.display(),
+            format!("the host backend has no root of its own; leave it out, or {FIX}"),
+        )),
+    }
+    for (i, mount) in request.mounts.iter().enumerate() {
+        found.push(Problem::new(
+            format!("mounts[{i}]"),
+            mount.source.display(),
+            format!(
+                "the host backend mounts nothing; let the program use the path itself, or {FIX}"
+            ),
+        ));
+    }
+    let promised = request.workspace.as_ref().and_then(|workspace| {
+        let promise = match workspace.access {
+            WorkspaceAccess::ReadWrite => return None,
+            WorkspaceAccess::ReadOnly => "read-only",
+            WorkspaceAccess::CopyOnWrite => "copy-on-write",
+        };
+        Some((workspace, promise))
+    });
+    if let Some((workspace, promise)) = promised {
+        found.push(Problem::new(
+            "workspace",
+            workspace.path.display(),
+            format!("the host backend cannot make it {promise}; say that it is writable with :rw, or {FIX}"),
+        ));
+    }
+}
+
 fn check_absolute(field: &str, path: &Path, found: &mut Vec<Problem>) {
     if has_nul(path.as_os_str()) {
         found.push(Problem::new(field, path.display(), NO_NUL));
@@ -238,7 +279,7 @@ mod tests {
     use super::*;
     use crate::enforcement::LimitName;
     use crate::limits::Limits;
-    use crate::request::{BackendName, Grant, MountAccess, WorkspaceAccess};
+    use crate::request::{Grant, MountAccess};
     use crate::units::{Bytes, Cap};
 
     fn request() -> Request {
@@ -435,6 +476,36 @@ mod tests {
         ] {
             let both = |r: &mut Request| r.mounts = vec![mount(a), mount(b)];
             assert_eq!(fields(both), ["mounts[1].target"], "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn what_only_isolation_can_do_is_refused_without_it() {
+        let on_host = |change: fn(&mut Request)| {
+            fields(|r| {
+                r.backend = BackendName::Host;
+                change(r);
+            })
+        };
+        let with = |access| Workspace {
+            path: "job".into(),
+            access,
+        };
+        assert!(on_host(|_| {}).is_empty());
+        assert_eq!(on_host(|r| r.root = Root::Dir("/srv".into())), ["root"]);
+        assert_eq!(
+            on_host(|r| r.mounts = vec![mount("/data"), mount("/opt")]),
+            ["mounts[0]", "mounts[1]"]
+        );
+        for (access, refused) in [
+            (WorkspaceAccess::ReadWrite, 0),
+            (WorkspaceAccess::ReadOnly, 1),
+            (WorkspaceAccess::CopyOnWrite, 1),
+        ] {
+            let mut request = request();
+            request.backend = BackendName::Host;
+            request.workspace = Some(with(access));
+            assert_eq!(problems(&request).len(), refused, "{access:?}");
         }
     }
 

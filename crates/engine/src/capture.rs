@@ -38,7 +38,7 @@ pub(crate) enum Drained {
     Ended,
     /// There was more than the limit allows.
     OverLimit,
-    /// The caller's descriptor takes no more.
+    /// The caller's descriptor takes no more; [`Drain::failure`] says why, unless its reader has simply gone.
     ReaderGone,
 }
 
@@ -55,6 +55,7 @@ pub(crate) struct Drain {
     pipe: Option<OwnedFd>,
     target: Target,
     seen: u64,
+    failure: Option<Errno>,
 }
 
 #[derive(Debug)]
@@ -128,6 +129,7 @@ impl Drain {
             pipe: Some(pipe),
             target,
             seen: 0,
+            failure: None,
         })
     }
 
@@ -159,8 +161,9 @@ impl Drain {
                 Ok(other) => return other,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Drained::Open,
-                Err(_) => {
+                Err(errno) => {
                     self.close();
+                    self.failure = Some(errno).filter(|errno| !is_reader_gone(*errno));
                     return Drained::ReaderGone;
                 }
             }
@@ -180,6 +183,11 @@ impl Drain {
 
     pub(crate) fn seen(&self) -> u64 {
         self.seen
+    }
+
+    /// Why the caller did not get all of the output: a full disk, for one. A reader that has gone did not want it.
+    pub(crate) fn failure(&self) -> Option<Errno> {
+        self.failure
     }
 
     pub(crate) fn into_captured(self) -> CapturedStream {
@@ -258,6 +266,10 @@ impl Drain {
             Target::Spliced { .. } => {}
         }
     }
+}
+
+fn is_reader_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::PIPE | Errno::CONNRESET)
 }
 
 fn write_pending(to: &OwnedFd, kind: FileType, pending: &mut Vec<u8>) -> Result<(), Errno> {

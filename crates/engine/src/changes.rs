@@ -1,64 +1,257 @@
-//! What a copy-on-write workspace would have changed, read from its upper layer. The program wrote every name in there, so nothing is followed and
-//! everything is opened beneath a directory that we hold.
+//! What a copy-on-write workspace would have changed, read from its upper layer. The program wrote every name in there, and the original may hold links to
+//! anywhere, so nothing is followed and everything is opened beneath a directory that we hold.
 
-use std::os::fd::OwnedFd;
+use std::collections::HashSet;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use cofferdam_contract::record::{Change, ChangeKind};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// A listing stops here; a run that changes more is not read by people.
 const MAX_CHANGES: usize = 100_000;
 
-/// Compares the upper layer with the workspace that it covers.
+/// Compares the upper layer with the workspace that it covers. Directories deeper than the kernel's longest path are not entered.
 pub(crate) fn list(upper: &OwnedFd, workspace: &Path) -> Vec<Change> {
-    let mut changes = Vec::new();
-    let mut open: Vec<(OwnedFd, PathBuf)> = Vec::new();
-    if let Ok(top) = rustix::io::fcntl_dupfd_cloexec(upper, 3) {
-        open.push((top, PathBuf::new()));
+    let original = rustix::fs::open(
+        workspace,
+        OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .ok();
+    let mut listing = Listing {
+        upper,
+        original,
+        found: Vec::new(),
+        next: vec![Place {
+            path: PathBuf::new(),
+            below: Below::Merged,
+        }],
+    };
+    while let Some(place) = listing.next.pop() {
+        if listing.found.len() < MAX_CHANGES {
+            listing.compare(&place);
+        }
     }
-    while let Some((dir, below)) = open.pop() {
-        let Ok(entries) = Dir::read_from(&dir) else {
-            continue;
+    listing.found.sort();
+    listing
+        .found
+        .into_iter()
+        .map(|(path, kind)| Change {
+            path: readable(&path),
+            kind,
+        })
+        .collect()
+}
+
+struct Listing<'a> {
+    upper: &'a OwnedFd,
+    original: Option<OwnedFd>,
+    found: Vec<(PathBuf, ChangeKind)>,
+    next: Vec<Place>,
+}
+
+/// A directory of the upper layer.
+struct Place {
+    path: PathBuf,
+    below: Below,
+}
+
+/// What the program saw through a directory of the upper layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Below {
+    /// The original's directory, where the upper layer has nothing else.
+    Merged,
+    /// Nothing of the original's directory, which was removed and made anew.
+    Hidden,
+    /// There is no such directory in the original.
+    Absent,
+}
+
+impl Listing<'_> {
+    fn compare(&mut self, place: &Place) {
+        let Ok(upper) = open_beneath(self.upper.as_fd(), &place.path) else {
+            return;
         };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            if name == c"." || name == c".." || changes.len() >= MAX_CHANGES {
-                continue;
+        let original = match (&self.original, place.below) {
+            (Some(original), Below::Merged | Below::Hidden) => {
+                open_beneath(original.as_fd(), &place.path).ok()
             }
-            let path = below.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-            let Ok(stat) = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
-                continue;
-            };
-            let kind = FileType::from_raw_mode(stat.st_mode);
-            let was_there = std::fs::symlink_metadata(workspace.join(&path)).is_ok();
-            let change = match (kind, was_there) {
-                (FileType::CharacterDevice, _) if stat.st_rdev == 0 => Some(ChangeKind::Deleted),
-                // A directory that was there is in the upper layer because of what is in it.
-                (FileType::Directory, true) => None,
-                (_, true) => Some(ChangeKind::Modified),
-                (_, false) => Some(ChangeKind::Added),
-            };
-            if let Some(kind) = change {
-                changes.push(Change {
-                    path: path.to_string_lossy().into_owned(),
-                    kind,
-                });
-            }
-            if kind == FileType::Directory
-                && let Ok(next) = open_dir(&dir, name)
+            _ => None,
+        };
+        let names = names(&upper);
+        for name in &names {
+            self.compare_entry(place, &upper, original.as_ref(), name);
+        }
+        if let (Below::Hidden, Some(original)) = (place.below, &original) {
+            let kept: HashSet<&CString> = names.iter().collect();
+            for gone in self::names(original)
+                .iter()
+                .filter(|name| !kept.contains(name))
             {
-                open.push((next, path));
+                self.found
+                    .push((place.path.join(os(gone)), ChangeKind::Deleted));
             }
         }
     }
-    changes.sort_by(|a, b| a.path.cmp(&b.path));
-    changes
+
+    fn compare_entry(
+        &mut self,
+        place: &Place,
+        upper: &OwnedFd,
+        original: Option<&OwnedFd>,
+        name: &CStr,
+    ) {
+        let path = place.path.join(os(name));
+        let Ok(stat) = rustix::fs::statat(upper, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            return;
+        };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let before = original
+            .and_then(|original| rustix::fs::statat(original, name, AtFlags::SYMLINK_NOFOLLOW).ok())
+            .map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let change = match (kind, before) {
+            (FileType::CharacterDevice, Some(_)) if stat.st_rdev == 0 => Some(ChangeKind::Deleted),
+            (FileType::CharacterDevice, None) if stat.st_rdev == 0 => None,
+            // A directory that was there is in the upper layer because of what is in it.
+            (FileType::Directory, Some(FileType::Directory)) => None,
+            (_, Some(_)) => Some(ChangeKind::Modified),
+            (_, None) => Some(ChangeKind::Added),
+        };
+        if let Some(change) = change {
+            self.found.push((path.clone(), change));
+        }
+        if kind != FileType::Directory {
+            return;
+        }
+        if Mode::from_raw_mode(stat.st_mode) & Mode::RWXU != Mode::RWXU {
+            // The program's own directory, in a layer that is about to be thrown away.
+            let _ = rustix::fs::chmodat(upper, name, Mode::RWXU, AtFlags::empty());
+        }
+        let below = match before {
+            Some(FileType::Directory) if place.below == Below::Hidden => Below::Hidden,
+            Some(FileType::Directory) if is_opaque(upper, name) => Below::Hidden,
+            Some(FileType::Directory) => Below::Merged,
+            Some(_) | None => Below::Absent,
+        };
+        self.next.push(Place { path, below });
+    }
 }
 
-fn open_dir(parent: &OwnedFd, name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(parent, name, flags, Mode::empty())
+/// The kernel marks a directory that hides the original's: under the first name inside a user namespace, under the second for root.
+fn is_opaque(parent: &OwnedFd, name: &CStr) -> bool {
+    let Ok(dir) = open_beneath(parent.as_fd(), Path::new(os(name))) else {
+        return false;
+    };
+    [c"user.overlay.opaque", c"trusted.overlay.opaque"]
+        .iter()
+        .any(|mark| {
+            let mut value = [0u8; 4];
+            rustix::fs::fgetxattr(&dir, *mark, &mut value)
+                .is_ok_and(|length| value.get(..length) == Some(b"y"))
+        })
+}
+
+fn open_beneath(top: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
+    rustix::fs::openat2(
+        top,
+        path,
+        OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+    )
+}
+
+fn names(dir: &OwnedFd) -> Vec<CString> {
+    let Ok(entries) = Dir::read_from(dir) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .map(|entry| entry.file_name().to_owned())
+        .filter(|name| name.as_c_str() != c"." && name.as_c_str() != c"..")
+        .take(MAX_CHANGES)
+        .collect()
+}
+
+fn os(name: &CStr) -> &OsStr {
+    OsStr::from_bytes(name.to_bytes())
+}
+
+/// Bytes that are no text are spelled out, so that two such names stay two.
+fn readable(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn listed(upper: &Path, workspace: &Path) -> Vec<(String, ChangeKind)> {
+        let upper = rustix::fs::open(upper, OFlags::DIRECTORY, Mode::empty()).unwrap();
+        list(&upper, workspace)
+            .into_iter()
+            .map(|change| (change.path, change.kind))
+            .collect()
+    }
+
+    fn put(top: &tempfile::TempDir, paths: &[&str]) {
+        for path in paths {
+            let path = top.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "x").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_directory_over_a_link_is_not_compared_with_where_the_link_leads() {
+        let (workspace, elsewhere, upper) = (
+            tempfile::tempdir().unwrap(),
+            tempfile::tempdir().unwrap(),
+            tempfile::tempdir().unwrap(),
+        );
+        put(&elsewhere, &["passwd"]);
+        put(&workspace, &["dir/a", "file"]);
+        symlink(elsewhere.path(), workspace.path().join("link")).unwrap();
+        put(&upper, &["link/passwd", "dir/a", "dir/b", "file/x"]);
+        use ChangeKind::{Added, Modified};
+        assert_eq!(
+            listed(upper.path(), workspace.path()),
+            [
+                ("dir/a".to_owned(), Modified),
+                ("dir/b".to_owned(), Added),
+                ("file".to_owned(), Modified),
+                ("file/x".to_owned(), Added),
+                ("link".to_owned(), Modified),
+                ("link/passwd".to_owned(), Added),
+            ]
+        );
+    }
+
+    #[test]
+    fn names_that_are_no_text_stay_apart() {
+        let name = |bytes: &'static [u8]| readable(Path::new(OsStr::from_bytes(bytes)));
+        assert_eq!(name(b"caf\xc3\xa9"), "café");
+        assert_eq!(
+            (name(b"a\xff"), name(b"a\xfe\xc3")),
+            ("a\\xff".to_owned(), "a\\xfe\\xc3".to_owned())
+        );
+    }
 }

@@ -74,7 +74,6 @@ mod tests {
             cpu: Duration::from_millis(cpu_ms),
             cpu_of_waited: Duration::from_millis(waited_ms),
             threads: 1,
-            address_space_bytes: 0,
         }
     }
 

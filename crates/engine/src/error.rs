@@ -1,11 +1,12 @@
 //! Why a run could not even be tried. A program that fails is a result, not an error.
 
 use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::ending::Stream;
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::problem::Problems;
 use rustix::io::Errno;
 
-/// Why nothing was run.
+/// Why nothing was run, or why its result cannot be given.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error("{0}")]
@@ -30,6 +31,8 @@ pub enum EngineError {
         why: String,
         fix: String,
     },
+    #[error("cannot pass on the program's {stream}: {errno}")]
+    OutputWriteFailed { stream: Stream, errno: Errno },
     #[error("cannot {doing}: {errno}")]
     System { doing: &'static str, errno: Errno },
 }
@@ -41,6 +44,7 @@ impl EngineError {
             Self::Unreadable { .. } => ErrorCode::InputUnreadable,
             Self::Unenforceable { .. } => ErrorCode::LimitUnenforceable,
             Self::Unavailable { .. } => ErrorCode::BackendUnavailable,
+            Self::OutputWriteFailed { .. } => ErrorCode::OutputWriteFailed,
             Self::System { .. } => ErrorCode::Internal,
         }
     }

@@ -4,12 +4,15 @@
 
 pub mod capture;
 mod changes;
+mod cpu_account;
 mod denials;
 mod disk;
+mod disk_walk;
 pub mod doctor;
 pub mod error;
 mod feed;
 pub mod host;
+mod memory_count;
 mod native;
 pub mod pipeline;
 mod plan;

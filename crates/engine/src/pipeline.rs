@@ -9,15 +9,19 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::{FinishedRun, RunRecord};
 use cofferdam_contract::request::{Grant, MountAccess, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
+use cofferdam_sys::blueprint::{Blueprint, Isolation, Privileged};
 use cofferdam_sys::cgroup::RunGroup;
+use cofferdam_sys::descendants;
 use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch;
 use cofferdam_sys::protocol::ProcView;
 use jiff::Timestamp;
 use rustix::pipe::PipeFlags;
+use rustix::process::{Gid, Uid};
 
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
@@ -52,6 +56,15 @@ pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord,
     let plan = plan::plan(grant, host, streams.evidence)?;
     let running = start(plan, streams, host, &run_id)?;
     let ended = supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
+    let streams = [
+        (Stream::Stdout, ended.stdout.failure()),
+        (Stream::Stderr, ended.stderr.failure()),
+    ];
+    for (stream, failure) in streams {
+        if let Some(errno) = failure {
+            return Err(EngineError::OutputWriteFailed { stream, errno });
+        }
+    }
     Ok(record(ended, run_id, started_at))
 }
 
@@ -80,6 +93,8 @@ fn start<'a>(
         Janitor::start(&host.cgroups, &name)
             .map_err(EngineError::system("start the process that clears up"))
     };
+    hand_over(&blueprint, [&stdin, &stdout, &stderr])?;
+    let children_before = adopt_orphans(&blueprint)?;
     let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
         let janitor = start_janitor()?;
         let group = make_group()?;
@@ -98,6 +113,8 @@ fn start<'a>(
         (sandbox, janitor, make_group()?)
     };
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
+    // Before the program can write anything.
+    let growths = growths(&terms.request);
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
     let _ = sandbox.go([stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], &joins);
     let open = EngineError::system("look at an output stream");
@@ -106,13 +123,9 @@ fn start<'a>(
         stdout: Drain::new(drained_out, streams.stdout).map_err(&open)?,
         stderr: Drain::new(drained_err, streams.stderr).map_err(&open)?,
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
-        watch: Watch::new(
-            terms.request.limits.clone(),
-            terms.parallelism,
-            sandbox.pid(),
-            growths(&terms.request),
-        ),
+        watch: Watch::new(&terms, sandbox.pid(), growths),
         cancel: streams.cancel,
+        children_before,
         terms,
         sandbox,
         group,
@@ -168,6 +181,36 @@ fn pipe(ours: Ours) -> Result<(OwnedFd, OwnedFd), EngineError> {
     };
     rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).map_err(&failed)?;
     Ok((theirs, ours))
+}
+
+/// A pipe belongs to whoever makes it; the program could not open `/dev/stdout` if that were somebody else.
+fn hand_over(blueprint: &Blueprint, ends: [&OwnedFd; 3]) -> Result<(), EngineError> {
+    let Isolation::Namespaces(identity) = blueprint.isolation else {
+        return Ok(());
+    };
+    if identity.privileged == Privileged::No {
+        return Ok(());
+    }
+    let (uid, gid) = (
+        Uid::from_raw(identity.outside_uid),
+        Gid::from_raw(identity.outside_gid),
+    );
+    for end in ends {
+        rustix::fs::fchown(end, Some(uid), Some(gid))
+            .map_err(EngineError::system("hand over a pipe"))?;
+    }
+    Ok(())
+}
+
+/// Without a pid namespace, what loses its parent must come to us and not get away. Returns the children that this process has already.
+fn adopt_orphans(blueprint: &Blueprint) -> Result<Vec<u32>, EngineError> {
+    if blueprint.isolation != Isolation::None {
+        return Ok(Vec::new());
+    }
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own))
+        .map_err(EngineError::system("adopt orphans"))?;
+    Ok(descendants::children())
 }
 
 /// The directories of the caller's that the program may fill.

@@ -11,6 +11,7 @@ use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
 use cofferdam_sys::blueprint::Isolation;
 use cofferdam_sys::cgroup::{Counters, RunGroup};
+use cofferdam_sys::descendants;
 use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Sandbox;
 use cofferdam_sys::protocol::{Event, ProcView};
@@ -32,12 +33,14 @@ pub(crate) struct Running<'a> {
     pub(crate) terms: Terms,
     pub(crate) sandbox: Sandbox,
     pub(crate) group: Option<RunGroup>,
-    pub(crate) janitor: Janitor,
+    pub(crate) janitor: Option<Janitor>,
     pub(crate) feed: Feed,
     pub(crate) stdout: Drain,
     pub(crate) stderr: Drain,
     pub(crate) budget: Budget,
     pub(crate) watch: Watch,
+    /// Children that this process had before the run; not its business.
+    pub(crate) children_before: Vec<u32>,
     /// Readable when the caller wants the run to end.
     pub(crate) cancel: Option<BorrowedFd<'a>>,
 }
@@ -55,6 +58,9 @@ pub(crate) struct Ended {
     /// The upper layer of a copy-on-write workspace.
     pub(crate) upper: Option<OwnedFd>,
 }
+
+/// How long the init of a run without a pid namespace gets to end everything.
+const HOST_INIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Supervises until the end.
 pub(crate) fn supervise(running: Running<'_>) -> Result<Ended, Errno> {
@@ -224,7 +230,10 @@ impl Supervisor<'_> {
                 self.proc = proc;
             }
             Event::Waiting => {}
-            Event::Listener { fd } => self.listener = Some(fd),
+            Event::Listener { fd } => {
+                self.listener = Some(fd);
+                self.run.watch.expect_shared_memory_reports();
+            }
             Event::Routes { counters } => self.routes = Some(counters),
             Event::Started { at } => self.begin(at),
             Event::Exited { status, cpu } => {
@@ -279,6 +288,11 @@ impl Supervisor<'_> {
         };
         match seccomp::receive(listener.as_fd()) {
             Ok(Received::Call(call)) => {
+                if let Some(mapping) = call.shared_mapping() {
+                    self.run.watch.shared_memory_asked(call.pid, mapping);
+                    let _ = seccomp::let_through(listener.as_fd(), call.id);
+                    return;
+                }
                 *self.denied.entry(call.number).or_default() += 1;
                 let errno = seccomp::errno_for(call.number, self.run.terms.variants);
                 let _ = seccomp::respond(listener.as_fd(), call.id, errno);
@@ -294,6 +308,8 @@ impl Supervisor<'_> {
         if self.cause.is_none() {
             self.cause = Some(cause);
             self.kill();
+            // Whatever init may still say cannot change anything.
+            self.report.get_or_insert(Report::InitGone);
         }
     }
 
@@ -324,17 +340,17 @@ impl Supervisor<'_> {
             // the tree is about to be killed, so the group can go meanwhile.
             let counters = self.counters();
             if report.is_failure() {
-                disk = self.run.watch.over_disk();
+                disk = self.run.watch.met_disk_limit();
             }
             self.kill();
-            self.run.janitor.begin();
-            self.run.sandbox.reap()?;
+            self.begin_removal();
+            self.reap()?;
             counters
         } else {
             self.kill();
-            self.run.sandbox.reap()?;
+            self.reap()?;
             let counters = self.counters();
-            self.run.janitor.begin();
+            self.begin_removal();
             counters
         };
         self.run.feed.close();
@@ -370,6 +386,27 @@ impl Supervisor<'_> {
             proc: self.proc,
             upper: self.upper,
         })
+    }
+
+    /// Without a pid namespace, init is within its program's reach. If that ended it or holds it up, what it should have ended is ours to end: orphans come to
+    /// us, and we know which children we had before.
+    fn reap(&mut self) -> Result<(), Errno> {
+        match self.run.sandbox.blueprint().isolation {
+            Isolation::Namespaces(_) => self.run.sandbox.reap(),
+            Isolation::None => {
+                self.run.sandbox.reap_or_kill(HOST_INIT_PATIENCE)?;
+                let mut spared = self.run.children_before.clone();
+                spared.extend(self.run.janitor.as_ref().map(Janitor::pid));
+                descendants::kill_all_but(&spared);
+                Ok(())
+            }
+        }
+    }
+
+    fn begin_removal(&mut self) {
+        if let Some(janitor) = &mut self.run.janitor {
+            janitor.begin();
+        }
     }
 
     fn counters(&self) -> Counters {

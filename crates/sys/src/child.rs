@@ -1,10 +1,12 @@
 //! The program's own process, from its first moment to `execve`. It is made before the sandbox stands, so that what concerns it alone (its network, its
-//! capabilities, its filter) is done beside the building, and then waits for the word to go. It shares init's memory until it executes. Allocates nothing.
+//! capabilities, its filter) is done beside the building, and then waits for the word to go. It borrows init's memory until it executes, while init sleeps:
+//! the kernel knows such a process and does not pick it when memory runs out, which would take everybody with it who shares that memory. Allocates nothing.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::Rlimit;
@@ -20,66 +22,90 @@ use crate::{landlock, network, raw, routes, seccomp};
 const STACK: usize = 64 * 1024;
 const BUILDING: u32 = 0;
 const BUILT: u32 = 1;
+const FAILED: u32 = 2;
 
-/// Where the program's process lives until it executes: it outlives that, in the frame of an init that never returns.
-pub(crate) struct Place<'a> {
-    blueprint: &'a Blueprint,
-    control: BorrowedFd<'a>,
-    /// Changes once, when the sandbox stands.
-    built: AtomicU32,
-    stack: [MaybeUninit<u8>; STACK],
+/// Whether the sandbox stands: the word that its builder has for the program's process.
+#[derive(Debug)]
+pub(crate) struct Building(AtomicU32);
+
+impl Building {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(BUILDING))
+    }
+
+    pub(crate) fn succeeded(&self) {
+        self.end(BUILT);
+    }
+
+    pub(crate) fn failed(&self) {
+        self.end(FAILED);
+    }
+
+    fn end(&self, how: u32) {
+        self.0.store(how, Ordering::Release);
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+    }
+
+    /// The builder has told the supervisor what went wrong; there is nothing to add.
+    fn wait(&self) {
+        loop {
+            match self.0.load(Ordering::Acquire) {
+                BUILDING => {
+                    let _ = futex::wait(&self.0, futex::Flags::PRIVATE, BUILDING, None);
+                }
+                BUILT => return,
+                _ => raw::exit(127),
+            }
+        }
+    }
 }
 
-impl<'a> Place<'a> {
-    pub(crate) fn new(blueprint: &'a Blueprint, control: BorrowedFd<'a>) -> Self {
-        Self {
-            blueprint,
-            control,
-            built: AtomicU32::new(BUILDING),
-            stack: [const { MaybeUninit::uninit() }; STACK],
-        }
-    }
+/// What the program's process reads until it executes.
+struct Start<'a> {
+    blueprint: &'a Blueprint,
+    control: BorrowedFd<'a>,
+    building: &'a Building,
+}
 
-    /// Makes the process and returns its pid.
-    pub(crate) fn begin(&mut self) -> Result<i32, Errno> {
-        let argument = std::ptr::from_mut(self).cast();
-        // SAFETY: `enter` keeps to raw system calls. `self` lies in init's frame, which lasts until init ends, and the process with it.
-        let pid = unsafe { clone::spawn_beside(&mut self.stack, enter, argument) }?;
-        Ok(pid.as_raw_nonzero().get())
-    }
-
-    /// Lets the process go on to what needs the finished sandbox.
-    pub(crate) fn announce(&self) {
-        self.built.store(BUILT, Ordering::Release);
-        let _ = futex::wake(&self.built, futex::Flags::PRIVATE, 1);
-    }
-
-    fn await_built(&self) {
-        while self.built.load(Ordering::Acquire) == BUILDING {
-            let _ = futex::wait(&self.built, futex::Flags::PRIVATE, BUILDING, None);
-        }
-    }
+/// Makes the program's process and returns its pid once it has executed the program, or failed to, which it reports itself.
+pub(crate) fn start(
+    blueprint: &Blueprint,
+    control: BorrowedFd<'_>,
+    building: &Building,
+) -> Result<i32, Errno> {
+    let start = Start {
+        blueprint,
+        control,
+        building,
+    };
+    let mut stack = [const { MaybeUninit::uninit() }; STACK];
+    // SAFETY: `enter` keeps to raw system calls; the call returns only after the process has executed or ended, so nothing it uses goes away before.
+    let pid = unsafe {
+        clone::spawn_until_exec(&mut stack, enter, (&raw const start).cast_mut().cast())
+    }?;
+    Ok(pid.as_raw_nonzero().get())
 }
 
 /// Where the new process begins. Only ever returns by failing, and says so itself.
 extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `begin` handed us a live `Place`; the stack in it, on which we run, is not touched through this reference.
-    let place = unsafe { &*argument.cast::<Place<'_>>() };
-    let Err((stage, errno)) = become_program(place);
+    // SAFETY: `start` handed us a live `Start`, and sleeps until we have executed or ended.
+    let start = unsafe { &*argument.cast::<Start<'_>>() };
+    let Err((stage, errno)) = become_program(start);
     let report = match stage {
         Stage::Exec | Stage::Cwd => protocol::exec_failed(stage, errno),
         _ => protocol::setup_failed(stage, errno),
     };
-    let _ = protocol::send(place.control, &report, &[]);
+    let _ = protocol::send(start.control, &report, &[]);
     raw::exit(127)
 }
 
-fn become_program(place: &Place<'_>) -> Result<std::convert::Infallible, Failure> {
+fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
     let at = |stage: Stage| move |errno: Errno| (stage, errno);
-    let blueprint = place.blueprint;
+    let blueprint = start.blueprint;
     let isolated = blueprint.isolation != Isolation::None;
     let _ = rustix::process::setsid();
     if isolated {
+        rustix::process::umask(Mode::from_raw_mode(0o022));
         network::leave_the_hosts()?;
         // SAFETY: this process is a single thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) }
@@ -87,9 +113,11 @@ fn become_program(place: &Place<'_>) -> Result<std::convert::Infallible, Failure
         empty_bounding_set().map_err(at(Stage::Capabilities))?;
         rustix::thread::set_no_new_privs(true).map_err(at(Stage::NoNewPrivs))?;
     }
-    place.await_built();
+    // What is left is mostly waiting, and this CPU is free for the supervisor.
+    let _ = protocol::send(start.control, &protocol::waiting(), &[]);
+    start.building.wait();
     if blueprint.routes == Routes::Counted {
-        routes::send(place.control).map_err(at(Stage::Descriptors))?;
+        routes::send(start.control).map_err(at(Stage::Descriptors))?;
     }
     if let Some(rules) = &blueprint.landlock {
         let ruleset = landlock::ruleset(rules).map_err(at(Stage::Landlock))?;
@@ -98,17 +126,18 @@ fn become_program(place: &Place<'_>) -> Result<std::convert::Infallible, Failure
     if isolated {
         drop_capabilities().map_err(at(Stage::Capabilities))?;
     }
+    // Before the filter, which may keep the program from changing it.
+    pin(&blueprint.cpus).map_err(at(Stage::Affinity))?;
     if !blueprint.filter.is_empty() {
-        install_filter(place).map_err(at(Stage::Seccomp))?;
+        install_filter(start).map_err(at(Stage::Seccomp))?;
     }
-    let fds = await_word(place.control).map_err(at(Stage::Descriptors))?;
+    let fds = await_word(start.control).map_err(at(Stage::Descriptors))?;
     let [Some(stdin), Some(stdout), Some(stderr), joins @ ..] = &fds else {
         return Err((Stage::Descriptors, Errno::BADMSG));
     };
     for join in joins.iter().flatten() {
         rustix::io::write(join, b"0").map_err(at(Stage::Cgroup))?;
     }
-    pin(&blueprint.cpus).map_err(at(Stage::Affinity))?;
     rustix::process::chdir(blueprint.program.cwd()).map_err(at(Stage::Cwd))?;
     streams_onto_standard([stdin, stdout, stderr]).map_err(at(Stage::Descriptors))?;
     // Last, since the lowest limit on descriptors leaves no room for ours.
@@ -120,7 +149,7 @@ fn become_program(place: &Place<'_>) -> Result<std::convert::Infallible, Failure
         rustix::process::setrlimit(*resource, limit).map_err(at(Stage::Rlimits))?;
     }
     unblock_signals();
-    let _ = protocol::send(place.control, &protocol::started(now_nanos()), &[]);
+    let _ = protocol::send(start.control, &protocol::started(now_nanos()), &[]);
     Err((Stage::Exec, execute(blueprint)))
 }
 
@@ -189,14 +218,14 @@ fn drop_capabilities() -> Result<(), Errno> {
 }
 
 /// Installs the filter; its listener, if there is one, goes to the supervisor and is closed here.
-fn install_filter(place: &Place<'_>) -> Result<(), Errno> {
-    let Some(listener) = seccomp::install(&place.blueprint.filter, place.blueprint.listener)?
+fn install_filter(start: &Start<'_>) -> Result<(), Errno> {
+    let Some(listener) = seccomp::install(&start.blueprint.filter, start.blueprint.listener)?
     else {
         return Ok(());
     };
     // SAFETY: a new descriptor that the kernel has just made for us.
     let listener = unsafe { OwnedFd::from_raw_fd(listener) };
-    protocol::send(place.control, &protocol::listener(), &[listener.as_fd()])
+    protocol::send(start.control, &protocol::listener(), &[listener.as_fd()])
 }
 
 fn pin(cpus: &[usize]) -> Result<(), Errno> {

@@ -111,6 +111,21 @@ pub(crate) unsafe fn spawn_beside(
     Pid::from_raw(pid.max(0)).ok_or_else(last_error)
 }
 
+/// As [`spawn_beside`], and sleeps until the child has called `execve` or ended.
+///
+/// # Safety
+/// The same, but nothing is used any more once this returns.
+pub(crate) unsafe fn spawn_until_exec(
+    stack: &mut [std::mem::MaybeUninit<u8>],
+    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> Result<Pid, Errno> {
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: as in `spawn_sharing_memory`.
+    let pid = unsafe { libc::clone(entry, top(stack), flags, argument) };
+    Pid::from_raw(pid.max(0)).ok_or_else(last_error)
+}
+
 /// Stacks grow down, and the ABI wants them aligned.
 fn top(stack: &mut [std::mem::MaybeUninit<u8>]) -> *mut libc::c_void {
     stack

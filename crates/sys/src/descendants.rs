@@ -25,6 +25,33 @@ struct Process {
 
 /// Stops, then kills, then reaps all descendants of this process.
 pub(crate) fn kill_all() {
+    kill_all_but(&[]);
+}
+
+/// The direct children of this process.
+pub fn children() -> Vec<u32> {
+    let own = rustix::process::getpid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned();
+    let mut table = vec![
+        Process {
+            pid: 0,
+            parent: 0,
+            ours: false
+        };
+        TABLE
+    ];
+    let found = list(&mut table).unwrap_or(0);
+    table[..found]
+        .iter()
+        .filter(|process| process.parent == own)
+        .map(|process| process.pid)
+        .collect()
+}
+
+/// As [`kill_all`], sparing the children in `spared` and what is below them: for a process that has children of its own.
+pub fn kill_all_but(spared: &[u32]) {
     let own = rustix::process::getpid()
         .as_raw_nonzero()
         .get()
@@ -36,7 +63,7 @@ pub(crate) fn kill_all() {
     }; TABLE];
     let mut stopped_before = usize::MAX;
     for _ in 0..PASSES {
-        let found = find(own, &mut table);
+        let found = find(own, spared, &mut table);
         signal_all(&table[..found], Signal::STOP);
         let stopped = table[..found].iter().filter(|process| process.ours).count();
         if stopped == stopped_before {
@@ -45,7 +72,7 @@ pub(crate) fn kill_all() {
         stopped_before = stopped;
     }
     for _ in 0..PASSES {
-        let found = find(own, &mut table);
+        let found = find(own, spared, &mut table);
         signal_all(&table[..found], Signal::KILL);
         while init::reap_one().is_some() {}
         if !table[..found].iter().any(|process| process.ours) {
@@ -67,7 +94,7 @@ fn signal_all(table: &[Process], signal: Signal) {
 }
 
 /// Fills the table with all processes and marks the descendants of `own`.
-fn find(own: u32, table: &mut [Process]) -> usize {
+fn find(own: u32, spared: &[u32], table: &mut [Process]) -> usize {
     let found = list(table).unwrap_or(0);
     let table = &mut table[..found];
     loop {
@@ -77,8 +104,8 @@ fn find(own: u32, table: &mut [Process]) -> usize {
                 continue;
             }
             let parent = table[at].parent;
-            let below =
-                parent == own || table.iter().any(|other| other.ours && other.pid == parent);
+            let below = parent == own && !spared.contains(&table[at].pid)
+                || table.iter().any(|other| other.ours && other.pid == parent);
             if below {
                 table[at].ours = true;
                 changed = true;

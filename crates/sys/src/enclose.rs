@@ -8,7 +8,7 @@ use rustix::net::RecvFlags;
 
 use crate::blueprint::{Blueprint, Isolation, Privileged};
 use crate::init::Failure;
-use crate::protocol::{self, KIND_MAPPED, Stage};
+use crate::protocol::{KIND_MAPPED, Stage};
 use crate::raw;
 use crate::steps::{self, Built};
 
@@ -29,6 +29,8 @@ pub(crate) fn detach(
             rustix::process::set_child_subreaper(Some(own)).map_err(at_identity)?;
         }
         Isolation::Namespaces(identity) => {
+            // A process that sits at the old root is moved to the new one with it; one that sits elsewhere on the host would stay there.
+            rustix::process::chdir(c"/").map_err(at_identity)?;
             if identity.privileged == Privileged::Yes {
                 take_identity(identity.inside_uid, identity.inside_gid).map_err(at_identity)?;
             }
@@ -39,19 +41,13 @@ pub(crate) fn detach(
 }
 
 /// Builds what programs see, and leaves what they must not.
-pub(crate) fn build(blueprint: &Blueprint, control: BorrowedFd<'_>) -> Result<Built, Failure> {
-    let isolated = blueprint.isolation != Isolation::None;
-    if isolated {
+pub(crate) fn build(blueprint: &Blueprint) -> Result<Built, Failure> {
+    if blueprint.isolation != Isolation::None {
         rustix::process::umask(Mode::empty());
     }
     let at_step = |(index, errno)| (Stage::Step(u32::try_from(index).unwrap_or(u32::MAX)), errno);
     let built = steps::execute(&blueprint.steps, &blueprint.trees).map_err(at_step)?;
-    // What is left is mostly waiting, and the CPU is free for others.
-    let _ = protocol::send(control, &protocol::waiting(), &[]);
     steps::leave_old_root(&built).map_err(|errno| (Stage::OldRoot, errno))?;
-    if isolated {
-        rustix::process::umask(Mode::from_raw_mode(0o022));
-    }
     Ok(built)
 }
 

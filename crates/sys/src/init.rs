@@ -5,6 +5,7 @@
 //! inside, that memory is out of reach: init keeps capabilities that no program in the sandbox has, so the kernel lets none of them trace it or open its
 //! /proc files, and its /proc entry is not even shown.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
@@ -12,48 +13,91 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::blueprint::{Blueprint, Isolation};
-use crate::child::Place;
+use crate::child::{self, Building};
 use crate::protocol::{self, Stage};
 use crate::steps::{self, Built};
-use crate::{descendants, enclose, raw, signals};
+use crate::{clone, descendants, enclose, raw, signals};
 
 /// A failure inside: where, and what the kernel said.
 pub(crate) type Failure = (Stage, Errno);
 
 /// Becomes the sandbox's init. `keep` holds the descriptors that survive, sorted: the control socket and prepared mounts.
 pub(crate) fn run(blueprint: &Blueprint, control: BorrowedFd<'_>, keep: &[i32]) -> ! {
-    let mut place = Place::new(blueprint, control);
-    match build(blueprint, control, keep, &mut place) {
+    let mut site = Site::new(blueprint, control);
+    match begin(blueprint, control, keep, &mut site) {
         Ok(init) => init.serve(),
         Err((stage, errno)) => {
             let _ = protocol::send(control, &protocol::setup_failed(stage, errno), &[]);
-            if blueprint.isolation == Isolation::None {
-                descendants::kill_all();
-            }
             raw::exit(1)
         }
     }
 }
 
-fn build<'a>(
+/// Starts the builder and then the program's process, which waits for it. By the time that this returns, the program has been executed, or has failed to be.
+fn begin<'a>(
     blueprint: &'a Blueprint,
     control: BorrowedFd<'a>,
     keep: &[i32],
-    place: &mut Place<'_>,
+    site: &mut Site<'_>,
 ) -> Result<Init<'a>, Failure> {
-    let at = |errno| (Stage::Descriptors, errno);
     enclose::detach(blueprint, control, keep)?;
-    let signals = signals::watch(&[Signal::CHILD]).map_err(at)?;
-    let program = place.begin().map_err(|errno| (Stage::Clone, errno))?;
-    let built = enclose::build(blueprint, control)?;
-    place.announce();
-    report_ready(control, &built).map_err(at)?;
+    let signals = signals::watch(&[Signal::CHILD]).map_err(|errno| (Stage::Descriptors, errno))?;
+    site.begin().map_err(|errno| (Stage::Clone, errno))?;
+    let program =
+        child::start(blueprint, control, &site.building).map_err(|errno| (Stage::Clone, errno))?;
     Ok(Init {
         blueprint,
         control,
         signals,
         program,
     })
+}
+
+/// Where the builder works: in the frame of an init that never returns, so it outlives the builder.
+struct Site<'a> {
+    blueprint: &'a Blueprint,
+    control: BorrowedFd<'a>,
+    building: Building,
+    stack: [MaybeUninit<u8>; BUILDER_STACK],
+}
+
+/// Large enough for unoptimised builds; only touched pages are real.
+const BUILDER_STACK: usize = 64 * 1024;
+
+impl<'a> Site<'a> {
+    fn new(blueprint: &'a Blueprint, control: BorrowedFd<'a>) -> Self {
+        let stack = [const { MaybeUninit::uninit() }; BUILDER_STACK];
+        Self {
+            blueprint,
+            control,
+            building: Building::new(),
+            stack,
+        }
+    }
+
+    /// Starts the builder: a process beside init, since init sleeps while the program's process borrows its memory.
+    fn begin(&mut self) -> Result<(), Errno> {
+        let argument = std::ptr::from_mut(self).cast();
+        // SAFETY: `build` keeps to raw system calls. `self` lies in init's frame, which lasts until init ends, and the builder with it.
+        unsafe { clone::spawn_beside(&mut self.stack, build, argument) }.map(drop)
+    }
+}
+
+extern "C" fn build(argument: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `begin` handed us a live `Site`; the stack in it, on which we run, is not touched through this reference.
+    let site = unsafe { &*argument.cast::<Site<'_>>() };
+    let built = enclose::build(site.blueprint);
+    let told = built.and_then(|built| {
+        report_ready(site.control, &built).map_err(|errno| (Stage::Descriptors, errno))
+    });
+    match told {
+        Ok(()) => site.building.succeeded(),
+        Err((stage, errno)) => {
+            let _ = protocol::send(site.control, &protocol::setup_failed(stage, errno), &[]);
+            site.building.failed();
+        }
+    }
+    raw::exit(0)
 }
 
 fn report_ready(control: BorrowedFd<'_>, built: &Built) -> Result<(), Errno> {

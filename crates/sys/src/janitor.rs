@@ -28,6 +28,7 @@ const LONGEST_NAP_NANOS: i64 = 20_000_000;
 /// The supervisor's hold on its janitor. Dropping it waits until everything is gone.
 #[derive(Debug)]
 pub struct Janitor {
+    pid: u32,
     pidfd: OwnedFd,
     lifeline: Option<OwnedFd>,
     /// Borrowed by the janitor until it has ended.
@@ -51,10 +52,13 @@ impl std::fmt::Debug for Work {
 }
 
 impl Janitor {
-    /// Starts a janitor for the group `name`, before that is made: from its first moment on there is somebody to remove it.
-    pub fn start(hierarchy: &Hierarchy, name: &str) -> Result<Self, Errno> {
-        let (wake, lifeline) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    /// Starts a janitor for the group `name`, before that is made: from its first moment on there is somebody to remove it. `None` where no group can be.
+    pub fn start(hierarchy: &Hierarchy, name: &str) -> Result<Option<Self>, Errno> {
         let places = hierarchy.places();
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let (wake, lifeline) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let mut work = Box::new(Work {
             places: [-1; MAX_PLACES],
             count: places.len().min(MAX_PLACES),
@@ -71,12 +75,17 @@ impl Janitor {
         // lives on in the shared memory when this process ends first.
         let started = unsafe { clone::spawn_sharing_memory(&mut stack, 0, watch, argument) };
         work.stack = stack;
-        let (_, pidfd) = started?;
-        Ok(Self {
+        let (pid, pidfd) = started?;
+        Ok(Some(Self {
+            pid: pid.as_raw_nonzero().get().unsigned_abs(),
             pidfd,
             lifeline: Some(lifeline),
             work: ManuallyDrop::new(work),
-        })
+        }))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Tells the janitor to begin: everything in the group has ended or is about to. The group's counters can no longer be read.
@@ -98,12 +107,6 @@ impl Drop for Janitor {
 }
 
 /// Removes the group as soon as its last process is gone.
-pub(crate) fn remove_patiently(parent: BorrowedFd<'_>, name: &str) {
-    if let Ok(name) = CString::new(name) {
-        remove(parent, &name);
-    }
-}
-
 fn remove(place: BorrowedFd<'_>, name: &CStr) {
     let mut nap = FIRST_NAP_NANOS;
     for _ in 0..TRIES {

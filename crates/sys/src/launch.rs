@@ -172,6 +172,16 @@ impl Sandbox {
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
     }
 
+    /// Waits until init has ended, but not for ever: one that its own program has stopped is killed after `patience`.
+    pub fn reap_or_kill(&mut self, patience: std::time::Duration) -> Result<(), Errno> {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let timeout = Timespec::try_from(patience).ok();
+        if rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0) {
+            self.kill()?;
+        }
+        self.reap()
+    }
+
     /// Waits until init has ended. By then the kernel has ended and reaped everything else in the namespace.
     pub fn reap(&mut self) -> Result<(), Errno> {
         while !self.reaped {

@@ -11,7 +11,7 @@ pub mod blueprint;
 pub mod cgroup;
 mod child;
 mod clone;
-mod descendants;
+pub mod descendants;
 mod enclose;
 pub mod idmap;
 mod init;

@@ -68,15 +68,14 @@ pub fn nameless_files(pids: &[u32], device: u64) -> Nameless {
     Nameless { bytes, has_unknown }
 }
 
-/// Memory held by nameless files in memory that these processes have open, each once; those on `scratch` are left out.
-pub fn nameless_memory(pids: &[u32], scratch: Option<u64>) -> u64 {
+/// What nameless files in memory hold that these processes have open, each once.
+pub fn nameless_memory(pids: &[u32]) -> u64 {
     const TMPFS: i64 = 0x0102_1994;
     const HUGETLBFS: i64 = 0x9584_58f6;
     let mut counted = HashSet::new();
     let mut bytes = 0;
     for_each_open(pids, |path, stat| {
-        let elsewhere = Some(stat.st_dev) != scratch && is_nameless(stat);
-        if elsewhere
+        if is_nameless(stat)
             && rustix::fs::statfs(path).is_ok_and(|fs| matches!(fs.f_type, TMPFS | HUGETLBFS))
             && counted.insert((stat.st_dev, stat.st_ino))
         {

@@ -19,8 +19,8 @@ pub struct Process {
     pub cpu: Duration,
     /// CPU time of the children that it has waited for, and of theirs.
     pub cpu_of_waited: Duration,
+    /// None are left of one that is dead and still to be waited for.
     pub threads: u64,
-    pub address_space_bytes: u64,
 }
 
 /// `root` and everything below it. The tree can change while it is read, so that a process handed to another parent is missed: those in `known`, by pid and
@@ -104,10 +104,10 @@ pub fn machine_shared_bytes() -> u64 {
     sum_kib(&text, &["Shmem:"]) + swapped
 }
 
-/// The type of the file behind a process's descriptor, as `st_mode` has it.
-pub fn descriptor_type(pid: u32, fd: u64) -> Option<u32> {
-    let stat = rustix::fs::stat(format!("/proc/{pid}/fd/{fd}")).ok()?;
-    Some(stat.st_mode & libc::S_IFMT)
+/// Whether a process's descriptor is a file, whose mappings hold no memory of their own.
+pub fn is_regular_file(pid: u32, descriptor: u64) -> bool {
+    rustix::fs::stat(format!("/proc/{pid}/fd/{descriptor}"))
+        .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
 
 fn process(pid: u32) -> Option<Process> {
@@ -126,8 +126,10 @@ fn parse_stat(pid: u32, text: &str) -> Option<Process> {
         born: field(22)?,
         cpu: time(field(14)? + field(15)?),
         cpu_of_waited: time(field(16)? + field(17)?),
-        threads: field(20)?,
-        address_space_bytes: field(23)?,
+        threads: match fields.first()? {
+            &"Z" | &"X" => 0,
+            _ => field(20)?,
+        },
     })
 }
 
@@ -172,9 +174,10 @@ mod tests {
                 cpu: Duration::from_millis(120),
                 cpu_of_waited: Duration::from_millis(50),
                 threads: 4,
-                address_space_bytes: 1_000_000,
             })
         );
+        let dead = parse_stat(42, &text.replace(") S ", ") Z "));
+        assert_eq!(dead.map(|dead| dead.threads), Some(0));
     }
 
     #[test]
@@ -211,9 +214,9 @@ mod tests {
         let (same, different) = (share_memory(own, own), share_memory(own, child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
+        assert!(same && !different);
         assert_eq!(there.map(|found| found.parent), Some(own), "{found:?}");
         assert_eq!((elsewhere.len(), somebody_else.len()), (1, 0));
         assert!(resident >= exact && exact > 0, "{resident} {exact}");
-        assert!(same && !different);
     }
 }

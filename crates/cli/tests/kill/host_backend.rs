@@ -101,10 +101,11 @@ fn a_file_beyond_the_disk_limit_is_stopped_without_isolation() {
     let host = host!();
     for way in Way::all() {
         let dir = host.workspace(way);
+        let workspace = format!("{}:rw", dir.display());
         let run = launch(
             &host,
             way,
-            &["--disk", "4m", "--workspace", dir.to_str().unwrap()],
+            &["--disk", "4m", "--workspace", &workspace],
             &["dd", "if=/dev/zero", "of=big", "bs=1M", "count=16"],
         )
         .json()

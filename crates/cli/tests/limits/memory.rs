@@ -198,6 +198,35 @@ fn memory_below_the_limit_is_granted() {
     }
 }
 
+/// Until it is executed, the program's process is a copy of ours or lives in our memory, which is larger than this limit.
+#[test]
+fn what_we_use_ourselves_is_not_held_against_the_program() {
+    let host = host!();
+    for way in Way::all() {
+        for _ in 0..10 {
+            host.launch(["run", "--memory", "4m", "--", "true"])
+                .way(way)
+                .json()
+                .finish()
+                .assert_success();
+        }
+    }
+}
+
+/// A child of vfork has all of its parent's memory, and costs none of its own.
+#[test]
+fn memory_that_a_child_borrows_counts_once() {
+    let host = host!(Need::Python);
+    let script = "import subprocess\nx = b'x' * (80 << 20)\nfor _ in range(100): subprocess.run(['true'], close_fds=False)";
+    for way in Way::all() {
+        host.launch(["run", "--memory", "128m", "--", "python3", "-c", script])
+            .way(way)
+            .json()
+            .finish()
+            .assert_success();
+    }
+}
+
 #[test]
 fn the_smallest_limit_ends_in_a_stop_and_not_in_an_accident() {
     let host = host!();

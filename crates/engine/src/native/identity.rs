@@ -8,6 +8,7 @@ use std::path::Path;
 use cofferdam_contract::request::{MountAccess, Request, Root, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Identity, Privileged};
 use cofferdam_sys::idmap::{self, IdmapError, Owner};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::error::EngineError;
@@ -34,6 +35,12 @@ pub(crate) fn identify(request: &Request, host: &Host) -> Result<(Identity, Tree
         mounts: vec![None; request.mounts.len()],
         ..Trees::default()
     };
+    if let Some(workspace) = &request.workspace {
+        check_is_dir("the workspace is not a directory:", &workspace.path)?;
+    }
+    if let Root::Dir(dir) = &request.root {
+        check_is_dir("the root is not a directory:", dir)?;
+    }
     let mut identity = match host.privilege {
         Privilege::User { uid, gid } => {
             return Ok((identity(uid, gid, Privileged::No), trees));
@@ -45,30 +52,43 @@ pub(crate) fn identify(request: &Request, host: &Host) -> Result<(Identity, Tree
     };
     if let Root::Dir(dir) = &request.root {
         // Mount points are made in a layer above it, which takes the rights of an owner.
-        trees.root = trees.hand_over(dir, NeedsOwner::Yes, &mut identity)?;
+        trees.root = trees.hand_over(dir, Use::Root, &mut identity)?;
     }
     if let Some(workspace) = &request.workspace {
-        let needs_owner = match workspace.access {
-            WorkspaceAccess::ReadOnly => NeedsOwner::No,
-            WorkspaceAccess::ReadWrite | WorkspaceAccess::CopyOnWrite => NeedsOwner::Yes,
+        let used = match workspace.access {
+            WorkspaceAccess::ReadOnly => Use::Reading,
+            WorkspaceAccess::ReadWrite | WorkspaceAccess::CopyOnWrite => Use::Writing,
         };
-        trees.workspace = trees.hand_over(&workspace.path, needs_owner, &mut identity)?;
+        trees.workspace = trees.hand_over(&workspace.path, used, &mut identity)?;
     }
     for (at, mount) in request.mounts.iter().enumerate() {
-        let needs_owner = match mount.access {
-            MountAccess::ReadOnly => NeedsOwner::No,
-            MountAccess::ReadWrite => NeedsOwner::Yes,
+        let used = match mount.access {
+            MountAccess::ReadOnly => Use::Reading,
+            MountAccess::ReadWrite => Use::Writing,
         };
-        trees.mounts[at] = trees.hand_over(&mount.source, needs_owner, &mut identity)?;
+        trees.mounts[at] = trees.hand_over(&mount.source, used, &mut identity)?;
     }
     Ok((identity, trees))
 }
 
-/// Whether the sandbox must be the directory's owner to do what was asked.
+/// What the sandbox does with a directory of the caller's; for all but reading it must be its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NeedsOwner {
-    Yes,
-    No,
+enum Use {
+    Root,
+    Reading,
+    Writing,
+}
+
+impl Use {
+    /// What helps when the directory belongs to root and cannot be mapped to anybody else.
+    const fn fix(self) -> &'static str {
+        match self {
+            Self::Root => "give the directory to an ordinary user with chown",
+            Self::Reading | Self::Writing => {
+                "give the directory to an ordinary user with chown, or use :ro"
+            }
+        }
+    }
 }
 
 impl Trees {
@@ -76,7 +96,7 @@ impl Trees {
     fn hand_over(
         &mut self,
         path: &Path,
-        needs_owner: NeedsOwner,
+        used: Use,
         identity: &mut Identity,
     ) -> Result<Option<usize>, EngineError> {
         let unreadable = |errno| EngineError::Unreadable {
@@ -99,9 +119,7 @@ impl Trees {
                 Ok(Some(self.prepared.len() - 1))
             }
             Err(IdmapError::Open(errno)) => Err(unreadable(errno)),
-            Err(IdmapError::Namespace(_) | IdmapError::Unsupported(_))
-                if needs_owner == NeedsOwner::No =>
-            {
+            Err(IdmapError::Namespace(_) | IdmapError::Unsupported(_)) if used == Use::Reading => {
                 Ok(None)
             }
             Err(_) if stat.st_uid != 0 && self.prepared.is_empty() => {
@@ -112,10 +130,24 @@ impl Trees {
             Err(error) => Err(EngineError::Unavailable {
                 backend: "native",
                 why: format!("`{}` belongs to root and {error}", path.display()),
-                fix: "give the directory to an ordinary user with chown, or use :ro".to_owned(),
+                fix: used.fix().to_owned(),
             }),
         }
     }
+}
+
+/// Before anything is made of it: a device or a file would fail later, for reasons that nobody understands.
+fn check_is_dir(otherwise: &'static str, path: &Path) -> Result<(), EngineError> {
+    let failed = |what, errno| EngineError::Unreadable {
+        what,
+        path: path.display().to_string(),
+        errno,
+    };
+    let stat = rustix::fs::stat(path).map_err(|errno| failed("cannot open", errno))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Err(failed(otherwise, Errno::NOTDIR));
+    }
+    Ok(())
 }
 
 const fn identity(outside_uid: u32, outside_gid: u32, privileged: Privileged) -> Identity {

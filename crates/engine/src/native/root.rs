@@ -319,16 +319,6 @@ impl Builder {
         let Some(workspace) = &request.workspace else {
             return Ok(());
         };
-        let found = std::fs::metadata(&workspace.path)
-            .map_err(|error| unreadable(&workspace.path, &error))?;
-        if !found.is_dir() {
-            let path = workspace.path.display().to_string();
-            return Err(EngineError::Unreadable {
-                what: "the workspace is not a directory",
-                path,
-                errno: Errno::NOTDIR,
-            });
-        }
         let slot = match workspace.access {
             WorkspaceAccess::ReadWrite => {
                 self.take(&workspace.path, trees.workspace, Access::ReadWrite)?

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// The files that are written, never taken from the host: who lives here, and what the machine is called.
-pub(super) const ETC_FILES: [(&str, &str); 7] = [
+pub(super) const ETC_FILES: [(&str, &str); 6] = [
     (
         "/etc/passwd",
         "root:x:0:0:root:/root:/usr/sbin/nologin\n\
@@ -28,11 +28,10 @@ pub(super) const ETC_FILES: [(&str, &str); 7] = [
         "/etc/resolv.conf",
         "nameserver 192.0.2.1\noptions attempts:1 timeout:1\n",
     ),
-    ("/etc/shells", "/bin/sh\n"),
 ];
 
 /// Public data of the host's /etc that programs need to work: no configuration that could name hosts, users or secrets.
-pub(super) const ETC_FROM_HOST: [&str; 9] = [
+pub(super) const ETC_FROM_HOST: [&str; 7] = [
     "/etc/ld.so.cache",
     "/etc/alternatives",
     "/etc/ssl/certs",
@@ -40,8 +39,6 @@ pub(super) const ETC_FROM_HOST: [&str; 9] = [
     "/etc/java-17-openjdk",
     "/etc/java-21-openjdk",
     "/etc/maven",
-    "/etc/fonts",
-    "/etc/mime.types",
 ];
 
 /// /proc/cpuinfo and /proc/stat with the first `count` CPUs only, renumbered.

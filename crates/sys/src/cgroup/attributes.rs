@@ -1,5 +1,6 @@
 //! Reading and writing the small files of a control group, beneath a directory descriptor, with errors that say which file and what value.
 
+use std::cell::OnceCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
@@ -26,21 +27,42 @@ pub(super) fn open(group: BorrowedFd<'_>, file: &str) -> Option<OwnedFd> {
     rustix::fs::openat(group, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
+/// An attribute that is opened when it is first read: a run that is being started has no time for it.
+#[derive(Debug)]
+pub(super) struct Counter {
+    file: &'static str,
+    opened: OnceCell<Option<OwnedFd>>,
+}
+
+impl Counter {
+    pub(super) const fn new(file: &'static str) -> Self {
+        Self {
+            file,
+            opened: OnceCell::new(),
+        }
+    }
+
+    /// The number that the whole attribute is.
+    pub(super) fn number(&self, group: Option<BorrowedFd<'_>>) -> Option<u64> {
+        self.text(group)?.trim().parse().ok()
+    }
+
+    /// The number behind `key` in an attribute of `key value` lines.
+    pub(super) fn keyed(&self, group: Option<BorrowedFd<'_>>, key: &str) -> Option<u64> {
+        lookup(&self.text(group)?, key)
+    }
+
+    fn text(&self, group: Option<BorrowedFd<'_>>) -> Option<String> {
+        let opened = self.opened.get_or_init(|| open(group?, self.file));
+        read(opened.as_ref()?).ok()
+    }
+}
+
 /// Reads a short attribute from its start.
 pub(super) fn read(file: impl AsFd) -> Result<String, Errno> {
     let mut buffer = [0u8; 4096];
     let length = rustix::io::pread(file, &mut buffer, 0)?;
     Ok(String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned())
-}
-
-/// The number that the whole attribute is.
-pub(super) fn number(file: Option<&OwnedFd>) -> Option<u64> {
-    read(file?).ok()?.trim().parse().ok()
-}
-
-/// The number behind `key` in an attribute of `key value` lines.
-pub(super) fn keyed(file: Option<&OwnedFd>, key: &str) -> Option<u64> {
-    lookup(&read(file?).ok()?, key)
 }
 
 fn lookup(text: &str, key: &str) -> Option<u64> {

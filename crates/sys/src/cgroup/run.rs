@@ -1,13 +1,12 @@
 //! The control group of one run, whichever version holds it: its bounds, its counters, its end.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::find::Hierarchy;
 use super::{v1, v2};
-use crate::janitor;
 
 /// What a run may use, as far as a control group can hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,10 +42,9 @@ pub enum CgroupError {
     },
 }
 
-/// The control group of one run. Removed on drop, if its [`crate::janitor::Janitor`] has not done so.
+/// The control group of one run. Whoever makes one has started its [`crate::janitor::Janitor`] before, which removes it.
 #[derive(Debug)]
 pub struct RunGroup {
-    name: String,
     version: Version,
 }
 
@@ -68,10 +66,7 @@ impl RunGroup {
             Hierarchy::V2(place) => Version::V2(v2::Group::create(place, name, bounds)?),
             Hierarchy::None { .. } => return Ok(None),
         };
-        Ok(Some(Self {
-            name: name.to_owned(),
-            version,
-        }))
+        Ok(Some(Self { version }))
     }
 
     /// Version 1: the files through which a process enters the group by writing `0`.
@@ -102,22 +97,6 @@ impl RunGroup {
         match &self.version {
             Version::V1(group) => group.kill(),
             Version::V2(group) => group.kill(),
-        }
-    }
-
-    /// The directories that hold a group of this name.
-    fn places(&self) -> Vec<&OwnedFd> {
-        match &self.version {
-            Version::V1(group) => group.parents(),
-            Version::V2(group) => vec![group.parent()],
-        }
-    }
-}
-
-impl Drop for RunGroup {
-    fn drop(&mut self) {
-        for place in self.places() {
-            janitor::remove_patiently(place.as_fd(), &self.name);
         }
     }
 }

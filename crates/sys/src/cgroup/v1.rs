@@ -4,29 +4,30 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-use super::attributes;
+use super::attributes::{self, Counter};
 use super::find::V1Places;
 use super::run::{Bounds, CgroupError, Counters};
 
 /// The groups of one run, one for each controller that it needs.
 #[derive(Debug)]
 pub(super) struct Group {
-    name: String,
-    members: Vec<Member>,
-    cpu_usage: Option<OwnedFd>,
-    memory_peak: Option<OwnedFd>,
-    oom_control: Option<OwnedFd>,
-    pids_events: Option<OwnedFd>,
-    pids_peak: Option<OwnedFd>,
+    cpuacct: Option<Member>,
+    memory: Option<Member>,
+    pids: Option<Member>,
+    cpu: Option<Member>,
+    cpu_usage: Counter,
+    memory_peak: Counter,
+    oom_control: Counter,
+    pids_events: Counter,
+    pids_peak: Counter,
 }
 
 #[derive(Debug)]
 struct Member {
-    parent: OwnedFd,
     dir: OwnedFd,
     tasks: OwnedFd,
 }
@@ -37,123 +38,71 @@ impl Group {
         name: &str,
         bounds: &Bounds,
     ) -> Result<Self, CgroupError> {
-        let mut group = Self {
-            name: name.to_owned(),
-            members: Vec::with_capacity(4),
-            cpu_usage: None,
-            memory_peak: None,
-            oom_control: None,
-            pids_events: None,
-            pids_peak: None,
+        let make = |place: &Option<OwnedFd>| {
+            place
+                .as_ref()
+                .map(|place| Member::create(place, name))
+                .transpose()
         };
-        // On failure the half-made group is dropped, which removes what was made.
-        group.fill(places, bounds).inspect_err(|_| group.remove())?;
+        let group = Self {
+            cpuacct: make(&places.cpuacct)?,
+            memory: make(&places.memory)?,
+            pids: make(&places.pids)?,
+            cpu: if bounds.cpu_milli.is_some() {
+                make(&places.cpu)?
+            } else {
+                None
+            },
+            cpu_usage: Counter::new("cpuacct.usage"),
+            memory_peak: Counter::new("memory.max_usage_in_bytes"),
+            oom_control: Counter::new("memory.oom_control"),
+            pids_events: Counter::new("pids.events"),
+            pids_peak: Counter::new("pids.peak"),
+        };
+        group.bound(bounds)?;
         Ok(group)
     }
 
-    fn fill(&mut self, places: &V1Places, bounds: &Bounds) -> Result<(), CgroupError> {
-        if let Some(place) = &places.cpuacct {
-            let dir = self.add(place)?;
-            self.cpu_usage = attributes::open(dir, "cpuacct.usage");
+    fn bound(&self, bounds: &Bounds) -> Result<(), CgroupError> {
+        if let (Some(member), Some(limit)) = (&self.memory, bounds.memory_bytes) {
+            bound_memory(member.dir.as_fd(), limit)?;
         }
-        if let Some(place) = &places.memory {
-            let dir = self.add(place)?;
-            let (peak, oom) = (
-                attributes::open(dir, "memory.max_usage_in_bytes"),
-                attributes::open(dir, "memory.oom_control"),
-            );
-            if let Some(limit) = bounds.memory_bytes {
-                bound_memory(dir, limit)?;
-            }
-            (self.memory_peak, self.oom_control) = (peak, oom);
+        if let (Some(member), Some(limit)) = (&self.pids, bounds.processes) {
+            attributes::write(member.dir.as_fd(), "pids.max", &limit.to_string())?;
         }
-        if let Some(place) = &places.pids {
-            let dir = self.add(place)?;
-            let (events, peak) = (
-                attributes::open(dir, "pids.events"),
-                attributes::open(dir, "pids.peak"),
-            );
-            if let Some(limit) = bounds.processes {
-                attributes::write(dir, "pids.max", &limit.to_string())?;
-            }
-            (self.pids_events, self.pids_peak) = (events, peak);
-        }
-        if let (Some(place), Some(milli)) = (&places.cpu, bounds.cpu_milli) {
-            let dir = self.add(place)?;
-            attributes::write(dir, "cpu.cfs_period_us", "100000")?;
-            attributes::write(
-                dir,
-                "cpu.cfs_quota_us",
-                &(u64::from(milli) * 100).to_string(),
-            )?;
+        if let (Some(member), Some(milli)) = (&self.cpu, bounds.cpu_milli) {
+            attributes::write(member.dir.as_fd(), "cpu.cfs_period_us", "100000")?;
+            let quota = (u64::from(milli) * 100).to_string();
+            attributes::write(member.dir.as_fd(), "cpu.cfs_quota_us", &quota)?;
         }
         Ok(())
     }
 
-    fn add(&mut self, place: &OwnedFd) -> Result<BorrowedFd<'_>, CgroupError> {
-        let failed = |errno| CgroupError::Make {
-            path: self.name.clone(),
-            errno,
-        };
-        let parent = rustix::io::fcntl_dupfd_cloexec(place, 3).map_err(failed)?;
-        rustix::fs::mkdirat(&parent, &self.name, Mode::from_raw_mode(0o755)).map_err(failed)?;
-        let undo = |errno| {
-            let _ = rustix::fs::unlinkat(&parent, &self.name, AtFlags::REMOVEDIR);
-            failed(errno)
-        };
-        let dir = rustix::fs::openat(
-            &parent,
-            &self.name,
-            OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(undo)?;
-        // The lock tells a sweep that somebody still uses this group.
-        let _ = rustix::fs::flock(&dir, rustix::fs::FlockOperation::NonBlockingLockShared);
-        let tasks = rustix::fs::openat(
-            &dir,
-            "tasks",
-            OFlags::WRONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(undo)?;
-        self.members.push(Member { parent, dir, tasks });
-        self.members
-            .last()
-            .map(|member| member.dir.as_fd())
-            .ok_or(CgroupError::Make {
-                path: String::new(),
-                errno: Errno::NOENT,
-            })
-    }
-
     pub(super) fn joins(&self) -> Vec<BorrowedFd<'_>> {
-        self.members
-            .iter()
-            .map(|member| member.tasks.as_fd())
-            .collect()
-    }
-
-    pub(super) fn parents(&self) -> Vec<&OwnedFd> {
-        self.members.iter().map(|member| &member.parent).collect()
+        self.members().map(|member| member.tasks.as_fd()).collect()
     }
 
     pub(super) fn counters(&self) -> Counters {
+        let (cpuacct, memory, pids) = (
+            dir_of(&self.cpuacct),
+            dir_of(&self.memory),
+            dir_of(&self.pids),
+        );
         Counters {
-            cpu: attributes::number(self.cpu_usage.as_ref()).map(Duration::from_nanos),
-            memory_peak: attributes::number(self.memory_peak.as_ref()),
-            oom_kills: attributes::keyed(self.oom_control.as_ref(), "oom_kill").unwrap_or(0),
-            processes_peak: attributes::number(self.pids_peak.as_ref()),
-            forks_refused: attributes::keyed(self.pids_events.as_ref(), "max").unwrap_or(0),
+            cpu: self.cpu_usage.number(cpuacct).map(Duration::from_nanos),
+            memory_peak: self.memory_peak.number(memory),
+            oom_kills: self.oom_control.keyed(memory, "oom_kill").unwrap_or(0),
+            processes_peak: self.pids_peak.number(pids),
+            forks_refused: self.pids_events.keyed(pids, "max").unwrap_or(0),
         }
     }
 
     /// No new process first, so that one pass over the members is enough.
     pub(super) fn kill(&self) {
-        for member in &self.members {
-            let _ = attributes::write(member.dir.as_fd(), "pids.max", "0");
+        if let Some(pids) = dir_of(&self.pids) {
+            let _ = attributes::write(pids, "pids.max", "0");
         }
-        let Some(member) = self.members.first() else {
+        let Some(member) = self.members().next() else {
             return;
         };
         let Some(file) = attributes::open(member.dir.as_fd(), "cgroup.procs") else {
@@ -173,12 +122,42 @@ impl Group {
         }
     }
 
-    /// Busy only for the moment in which the last process is still on its way out.
-    pub(super) fn remove(&self) {
-        for member in &self.members {
-            crate::janitor::remove_patiently(member.parent.as_fd(), &self.name);
-        }
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        [&self.cpuacct, &self.memory, &self.pids, &self.cpu]
+            .into_iter()
+            .flatten()
     }
+}
+
+impl Member {
+    fn create(place: &OwnedFd, name: &str) -> Result<Self, CgroupError> {
+        let failed = |errno| CgroupError::Make {
+            path: name.to_owned(),
+            errno,
+        };
+        rustix::fs::mkdirat(place, name, Mode::from_raw_mode(0o755)).map_err(failed)?;
+        let dir = rustix::fs::openat(
+            place,
+            name,
+            OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(failed)?;
+        // The lock tells a sweep that somebody still uses this group.
+        let _ = rustix::fs::flock(&dir, rustix::fs::FlockOperation::NonBlockingLockShared);
+        let tasks = rustix::fs::openat(
+            &dir,
+            "tasks",
+            OFlags::WRONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(failed)?;
+        Ok(Self { dir, tasks })
+    }
+}
+
+fn dir_of(member: &Option<Member>) -> Option<BorrowedFd<'_>> {
+    member.as_ref().map(|member| member.dir.as_fd())
 }
 
 /// Memory and swap together, so that nothing can be swapped out. The plain limit must be lowered first and raised last.

@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 
-use super::attributes;
+use super::attributes::{self, Counter};
 use super::find::V2Place;
 use super::run::{Bounds, CgroupError, Counters};
 
@@ -15,14 +15,12 @@ const INIT: u64 = 1;
 /// The group of one run.
 #[derive(Debug)]
 pub(super) struct Group {
-    name: String,
-    parent: OwnedFd,
     dir: OwnedFd,
-    cpu_stat: Option<OwnedFd>,
-    memory_peak: Option<OwnedFd>,
-    memory_events: Option<OwnedFd>,
-    pids_events: Option<OwnedFd>,
-    pids_peak: Option<OwnedFd>,
+    cpu_stat: Counter,
+    memory_peak: Counter,
+    memory_events: Counter,
+    pids_events: Counter,
+    pids_peak: Counter,
 }
 
 impl Group {
@@ -35,32 +33,20 @@ impl Group {
             path: place.path.join(name).display().to_string(),
             errno,
         };
-        let parent = rustix::io::fcntl_dupfd_cloexec(&place.parent, 3).map_err(failed)?;
-        rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)).map_err(failed)?;
-        let dir = rustix::fs::openat(
-            &parent,
-            name,
-            OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(|errno| {
-            let _ = rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR);
-            failed(errno)
-        })?;
+        rustix::fs::mkdirat(&place.parent, name, Mode::from_raw_mode(0o755)).map_err(failed)?;
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(&place.parent, name, flags, Mode::empty()).map_err(failed)?;
         // The lock tells a sweep that somebody still uses this group.
         let _ = rustix::fs::flock(&dir, rustix::fs::FlockOperation::NonBlockingLockShared);
-        let open = |file| attributes::open(dir.as_fd(), file);
         let group = Self {
-            cpu_stat: open("cpu.stat"),
-            memory_peak: open("memory.peak"),
-            memory_events: open("memory.events"),
-            pids_events: open("pids.events"),
-            pids_peak: open("pids.peak"),
-            name: name.to_owned(),
-            parent,
             dir,
+            cpu_stat: Counter::new("cpu.stat"),
+            memory_peak: Counter::new("memory.peak"),
+            memory_events: Counter::new("memory.events"),
+            pids_events: Counter::new("pids.events"),
+            pids_peak: Counter::new("pids.peak"),
         };
-        group.bound(bounds).inspect_err(|_| group.remove())?;
+        group.bound(bounds)?;
         Ok(group)
     }
 
@@ -91,26 +77,24 @@ impl Group {
         self.dir.as_fd()
     }
 
-    pub(super) fn parent(&self) -> &OwnedFd {
-        &self.parent
-    }
-
     pub(super) fn counters(&self) -> Counters {
+        let dir = Some(self.dir.as_fd());
         Counters {
-            cpu: attributes::keyed(self.cpu_stat.as_ref(), "usage_usec").map(Duration::from_micros),
-            memory_peak: attributes::number(self.memory_peak.as_ref()),
-            oom_kills: attributes::keyed(self.memory_events.as_ref(), "oom_kill").unwrap_or(0),
-            processes_peak: attributes::number(self.pids_peak.as_ref())
+            cpu: self
+                .cpu_stat
+                .keyed(dir, "usage_usec")
+                .map(Duration::from_micros),
+            memory_peak: self.memory_peak.number(dir),
+            oom_kills: self.memory_events.keyed(dir, "oom_kill").unwrap_or(0),
+            processes_peak: self
+                .pids_peak
+                .number(dir)
                 .map(|peak| peak.saturating_sub(INIT)),
-            forks_refused: attributes::keyed(self.pids_events.as_ref(), "max").unwrap_or(0),
+            forks_refused: self.pids_events.keyed(dir, "max").unwrap_or(0),
         }
     }
 
     pub(super) fn kill(&self) {
         let _ = attributes::write(self.dir.as_fd(), "cgroup.kill", "1");
-    }
-
-    pub(super) fn remove(&self) {
-        crate::janitor::remove_patiently(self.parent.as_fd(), &self.name);
     }
 }

@@ -75,7 +75,10 @@ fn decide(entry: &Entry, variants: Variants) -> Decision {
     let applies =
         |r: &&Restriction| variants.contains(r.variant) && r.numbers.contains(&entry.number);
     match RESTRICTIONS.iter().find(applies) {
-        Some(restriction) => Decision::Deny(restriction.refusal),
+        Some(restriction) => match restriction.check {
+            Some(check) => Decision::Check(check, restriction.refusal),
+            None => Decision::Deny(restriction.refusal),
+        },
         None => entry.decision,
     }
 }

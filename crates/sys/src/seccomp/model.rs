@@ -3,7 +3,7 @@
 /// A host's shortcoming that makes the policy stricter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// No memory cgroup: memory nobody maps would go uncounted.
+    /// No memory cgroup: memory nobody maps would go uncounted, and shared memory is counted when it is asked for.
     NoShm,
     /// No CPU cgroup: affinity alone holds the CPU limit.
     PinCpus,
@@ -98,10 +98,11 @@ pub(super) enum Verdict {
     DenyQuietly,
 }
 
-/// Calls a variant refuses on top of the table.
+/// Calls a variant refuses on top of the table: whatever their arguments, or as `check` says.
 #[derive(Debug)]
 pub(super) struct Restriction {
     pub(super) variant: Variant,
     pub(super) numbers: &'static [u32],
+    pub(super) check: Option<&'static Check>,
     pub(super) refusal: Refusal,
 }

@@ -1,5 +1,5 @@
-//! The supervisor's end of a listener: reads which call was refused and answers it. It never lets a call through
-//! (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`): the caller could change the arguments after they were looked at.
+//! The supervisor's end of a listener: reads which call was refused and answers it. A call is never let through for what its arguments point to: the caller
+//! could change that after it was looked at. One call is let through, `mmap`, whatever its arguments: it is asked about to be counted.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -18,6 +18,25 @@ pub struct Notification {
     pub number: u32,
     /// As passed in registers. Pointers are into the caller's memory, which can change at any time.
     pub args: [u64; 6],
+}
+
+/// A shared mapping that is about to be made; only [`super::Variant::NoShm`] asks about these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedMapping {
+    pub bytes: u64,
+    /// The descriptor that is mapped; `None` for new memory.
+    pub descriptor: Option<u64>,
+}
+
+impl Notification {
+    pub fn shared_mapping(&self) -> Option<SharedMapping> {
+        const MAP_ANONYMOUS: u64 = 0x20;
+        let [_, bytes, _, flags, descriptor, _] = self.args;
+        (i64::from(self.number) == libc::SYS_mmap).then_some(SharedMapping {
+            bytes,
+            descriptor: (flags & MAP_ANONYMOUS == 0).then_some(descriptor & 0xffff_ffff),
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,12 +90,18 @@ pub fn respond(listener: BorrowedFd<'_>, id: u64, errno: i32) -> Result<Answered
     } else {
         libc::EPERM
     };
-    let mut answer = seccomp_notif_resp {
-        id,
-        val: 0,
-        error: -errno,
-        flags: 0,
-    };
+    send(
+        listener,
+        seccomp_notif_resp {
+            id,
+            val: 0,
+            error: -errno,
+            flags: 0,
+        },
+    )
+}
+
+fn send(listener: BorrowedFd<'_>, mut answer: seccomp_notif_resp) -> Result<Answered, Errno> {
     // SAFETY: the request's number carries the size of seccomp_notif_resp, and the kernel reads exactly one at the pointer.
     match unsafe {
         ioctl(
@@ -89,6 +114,23 @@ pub fn respond(listener: BorrowedFd<'_>, id: u64, errno: i32) -> Result<Answered
         Err(Errno::NOENT) => Ok(Answered::Gone),
         Err(errno) => Err(errno),
     }
+}
+
+/// Lets a call go on that was asked about only to be counted. What was counted must have been in the registers, which nobody can change meanwhile.
+///
+/// # Errors
+/// What the kernel answered: `INPROGRESS` if this id was answered before.
+pub fn let_through(listener: BorrowedFd<'_>, id: u64) -> Result<Answered, Errno> {
+    let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1);
+    send(
+        listener,
+        seccomp_notif_resp {
+            id,
+            val: 0,
+            error: 0,
+            flags,
+        },
+    )
 }
 
 const EMPTY: seccomp_notif = seccomp_notif {

@@ -108,7 +108,7 @@ fn interpret(program: &[sock_filter], call: Call) -> Outcome {
 
 struct Policy {
     calls: BTreeMap<String, Decided>,
-    variants: Vec<(Variant, Vec<String>, u32)>,
+    variants: Vec<(Variant, Table)>,
 }
 
 enum Decided {
@@ -164,7 +164,7 @@ fn read_policy() -> Policy {
             "pin-cpus" => Variant::PinCpus,
             other => panic!("{other}"),
         };
-        (variant, strings(&group["deny"]), refusal(group))
+        (variant, group.clone())
     });
     let variants = variants.collect();
     Policy { calls, variants }
@@ -247,10 +247,19 @@ impl Policy {
         let Some(name) = name_of(call.number) else {
             return errno(libc::ENOSYS);
         };
-        for (variant, names, errno) in &self.variants {
-            if variants.contains(*variant) && names.iter().any(|n| n == name) {
-                return refused(*errno, false);
+        for (variant, group) in &self.variants {
+            if !variants.contains(*variant) || !strings(&group["deny"]).iter().any(|n| n == name) {
+                continue;
             }
+            let verdict = match group.get("rule") {
+                Some(_) => check(group, call.args),
+                None => "deny",
+            };
+            return match verdict {
+                "allow" => ALLOW,
+                "deny" => refused(refusal(group), false),
+                other => panic!("{other}"),
+            };
         }
         match &self.calls[name] {
             Decided::Allow => ALLOW,
@@ -424,7 +433,13 @@ fn the_program_stays_small_and_shallow() {
         let steps = |number| interpret(filter.program(), call(number, [0; 6])).steps;
         let checked = |number: u32| {
             let entry = TABLE.iter().find(|entry| entry.number == number);
-            entry.is_some_and(|entry| matches!(entry.decision, model::Decision::Check(..)))
+            let restricted = table::RESTRICTIONS.iter().any(|restriction| {
+                variants.contains(restriction.variant)
+                    && restriction.check.is_some()
+                    && restriction.numbers.contains(&number)
+            });
+            restricted
+                || entry.is_some_and(|entry| matches!(entry.decision, model::Decision::Check(..)))
         };
         let deepest = (0..600).filter(|n| !checked(*n)).map(steps).max();
         assert!(deepest <= Some(12), "{deepest:?}");
