@@ -6,7 +6,7 @@ use cofferdam_contract::record::{Denial, DenialKind};
 use cofferdam_sys::seccomp;
 
 /// Calls that would have changed what the file system is, rather than what is in it.
-const FILE_SYSTEM_CALLS: [&str; 14] = [
+const FILE_SYSTEM_CALLS: [&str; 15] = [
     "mount",
     "umount2",
     "pivot_root",
@@ -20,6 +20,7 @@ const FILE_SYSTEM_CALLS: [&str; 14] = [
     "fspick",
     "mount_setattr",
     "open_by_handle_at",
+    "mknod",
     "mknodat",
 ];
 

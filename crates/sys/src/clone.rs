@@ -96,22 +96,23 @@ pub(crate) unsafe fn spawn_sharing_memory(
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-/// As [`spawn_sharing_memory`], without new namespaces and without a descriptor for it.
+/// Starts `entry(argument)` as a thread of this process: nothing is left of it when it ends, and nobody has to wait for it. It has a root and a working directory
+/// of its own.
 ///
 /// # Safety
-/// The same.
-pub(crate) unsafe fn spawn_beside(
+/// As for [`spawn_sharing_memory`]; `entry` must end with [`raw::exit_thread`].
+pub(crate) unsafe fn spawn_thread(
     stack: &mut [std::mem::MaybeUninit<u8>],
     entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
     argument: *mut libc::c_void,
-) -> Result<Pid, Errno> {
-    let flags = libc::CLONE_VM | libc::SIGCHLD;
+) -> Result<(), Errno> {
+    let flags = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_FILES;
     // SAFETY: as in `spawn_sharing_memory`.
     let pid = unsafe { libc::clone(entry, top(stack), flags, argument) };
-    Pid::from_raw(pid.max(0)).ok_or_else(last_error)
+    if pid > 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// As [`spawn_beside`], and sleeps until the child has called `execve` or ended.
+/// As [`spawn_sharing_memory`], without new namespaces, and sleeps until the child has called `execve` or ended.
 ///
 /// # Safety
 /// The same, but nothing is used any more once this returns.

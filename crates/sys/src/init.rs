@@ -21,10 +21,19 @@ use crate::{clone, descendants, enclose, raw, signals};
 /// A failure inside: where, and what the kernel said.
 pub(crate) type Failure = (Stage, Errno);
 
+/// When the sandbox is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// While the program's process prepares itself.
+    AtOnce,
+    /// Before there is such a process.
+    OneAfterTheOther,
+}
+
 /// Becomes the sandbox's init. `keep` holds the descriptors that survive, sorted: the control socket and prepared mounts.
-pub(crate) fn run(blueprint: &Blueprint, control: BorrowedFd<'_>, keep: &[i32]) -> ! {
+pub(crate) fn run(blueprint: &Blueprint, control: BorrowedFd<'_>, keep: &[i32], order: Order) -> ! {
     let mut site = Site::new(blueprint, control);
-    match begin(blueprint, control, keep, &mut site) {
+    match begin(blueprint, control, keep, order, &mut site) {
         Ok(init) => init.serve(),
         Err((stage, errno)) => {
             let _ = protocol::send(control, &protocol::setup_failed(stage, errno), &[]);
@@ -38,11 +47,15 @@ fn begin<'a>(
     blueprint: &'a Blueprint,
     control: BorrowedFd<'a>,
     keep: &[i32],
+    order: Order,
     site: &mut Site<'_>,
 ) -> Result<Init<'a>, Failure> {
     enclose::detach(blueprint, control, keep)?;
     let signals = signals::watch(&[Signal::CHILD]).map_err(|errno| (Stage::Descriptors, errno))?;
-    site.begin().map_err(|errno| (Stage::Clone, errno))?;
+    match order {
+        Order::AtOnce => site.begin().map_err(|errno| (Stage::Clone, errno))?,
+        Order::OneAfterTheOther => site.build(),
+    }
     let program =
         child::start(blueprint, control, &site.building).map_err(|errno| (Stage::Clone, errno))?;
     Ok(Init {
@@ -75,29 +88,33 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Starts the builder: a process beside init, since init sleeps while the program's process borrows its memory.
+    /// Starts the builder: a thread beside init, since init sleeps while the program's process borrows its memory. A thread leaves nothing to be reaped.
     fn begin(&mut self) -> Result<(), Errno> {
         let argument = std::ptr::from_mut(self).cast();
         // SAFETY: `build` keeps to raw system calls. `self` lies in init's frame, which lasts until init ends, and the builder with it.
-        unsafe { clone::spawn_beside(&mut self.stack, build, argument) }.map(drop)
+        unsafe { clone::spawn_thread(&mut self.stack, build, argument) }
+    }
+
+    fn build(&self) {
+        let built = enclose::build(self.blueprint);
+        let told = built.and_then(|built| {
+            report_ready(self.control, &built).map_err(|errno| (Stage::Descriptors, errno))
+        });
+        match told {
+            Ok(()) => self.building.succeeded(),
+            Err((stage, errno)) => {
+                let _ = protocol::send(self.control, &protocol::setup_failed(stage, errno), &[]);
+                self.building.failed();
+            }
+        }
     }
 }
 
 extern "C" fn build(argument: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `begin` handed us a live `Site`; the stack in it, on which we run, is not touched through this reference.
     let site = unsafe { &*argument.cast::<Site<'_>>() };
-    let built = enclose::build(site.blueprint);
-    let told = built.and_then(|built| {
-        report_ready(site.control, &built).map_err(|errno| (Stage::Descriptors, errno))
-    });
-    match told {
-        Ok(()) => site.building.succeeded(),
-        Err((stage, errno)) => {
-            let _ = protocol::send(site.control, &protocol::setup_failed(stage, errno), &[]);
-            site.building.failed();
-        }
-    }
-    raw::exit(0)
+    site.build();
+    raw::exit_thread()
 }
 
 fn report_ready(control: BorrowedFd<'_>, built: &Built) -> Result<(), Errno> {

@@ -97,9 +97,20 @@ impl Janitor {
 impl Drop for Janitor {
     fn drop(&mut self) {
         self.begin();
-        while let Err(Errno::INTR) =
-            rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
-        {
+        let ended = loop {
+            match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+            {
+                Err(Errno::INTR) => {}
+                other => break other,
+            }
+        };
+        let finished = matches!(ended, Ok(Some(status)) if status.exited());
+        if !finished {
+            // Somebody killed it.
+            for &place in self.work.places.get(..self.work.count).unwrap_or_default() {
+                // SAFETY: the caller's hierarchy, which holds these descriptors, outlives the run.
+                remove(unsafe { BorrowedFd::borrow_raw(place) }, &self.work.name);
+            }
         }
         // SAFETY: the janitor has ended, and this is the only place that drops it.
         unsafe { ManuallyDrop::drop(&mut self.work) };

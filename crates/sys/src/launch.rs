@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::blueprint::{Blueprint, Identity, Isolation, Privileged};
 use crate::clone::{self, Forked, Stack};
-use crate::init;
+use crate::init::{self, Order};
 use crate::protocol::{self, Event};
 
 /// A sandbox whose init runs. Dropping it closes the lifeline, so nothing of it can outlive its owner.
@@ -41,8 +41,9 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Enough for unoptimised builds: init's own frames, and the stack of the program's process before it executes.
-const STACK: usize = 256 * 1024;
+/// Enough for unoptimised builds: init's own frames, the stacks of the builder and of the program's process, and the table of processes that a run without a pid
+/// namespace ends with. Only touched pages are real.
+const STACK: usize = 1024 * 1024;
 
 /// Why no sandbox could be cloned.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +118,7 @@ fn clone_init(inner: &mut Inner, cgroup: Option<BorrowedFd<'_>>) -> Result<(Pid,
     let namespaces = namespaces(inner.blueprint.isolation);
     if cgroup.is_some() {
         return match clone::fork_into(u64::from(namespaces.cast_unsigned()), cgroup)? {
-            Forked::Child => become_init(inner),
+            Forked::Child => become_init(inner, Order::OneAfterTheOther),
             Forked::Parent { pid, pidfd } => Ok((pid, pidfd)),
         };
     }
@@ -131,13 +132,14 @@ fn clone_init(inner: &mut Inner, cgroup: Option<BorrowedFd<'_>>) -> Result<(Pid,
 
 extern "C" fn begin(argument: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `clone_init` handed us a live `Inner`, of which only `stack` changes afterwards, and that we do not look at.
-    become_init(unsafe { &*argument.cast::<Inner>() })
+    become_init(unsafe { &*argument.cast::<Inner>() }, Order::AtOnce)
 }
 
-fn become_init(inner: &Inner) -> ! {
+/// In a version 2 group, whatever helps init is counted there, against the program's processes: then it works alone.
+fn become_init(inner: &Inner, order: Order) -> ! {
     // SAFETY: this process's own copy of the descriptor, which nothing in it closes.
     let control = unsafe { BorrowedFd::borrow_raw(inner.control) };
-    init::run(&inner.blueprint, control, &inner.keep)
+    init::run(&inner.blueprint, control, &inner.keep, order)
 }
 
 impl Sandbox {
