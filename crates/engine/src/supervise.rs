@@ -344,6 +344,10 @@ impl Supervisor<'_> {
             }
             self.kill();
             self.begin_removal();
+            // While init goes: letting go of these takes time too.
+            self.listener = None;
+            self.run.group = None;
+            self.run.feed.close();
             self.reap()?;
             counters
         } else {
