@@ -2,11 +2,12 @@
 //! capabilities, its filter) is done beside the building, and then waits for the word to go. It borrows init's memory until it executes, while init sleeps:
 //! the kernel knows such a process and does not pick it when memory runs out, which would take everybody with it who shares that memory. Allocates nothing.
 
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::Rlimit;
@@ -24,16 +25,42 @@ const BUILDING: u32 = 0;
 const BUILT: u32 = 1;
 const FAILED: u32 = 2;
 
-/// Whether the sandbox stands: the word that its builder has for the program's process.
+/// What the builder and the program's process have to know of each other.
 #[derive(Debug)]
-pub(crate) struct Building(AtomicU32);
+pub(crate) struct Building {
+    state: AtomicU32,
+    /// Set by the program's process as soon as it runs.
+    born: AtomicU32,
+    /// Device and inode of the new root.
+    root: [AtomicU64; 2],
+}
 
 impl Building {
     pub(crate) const fn new() -> Self {
-        Self(AtomicU32::new(BUILDING))
+        Self {
+            state: AtomicU32::new(BUILDING),
+            born: AtomicU32::new(0),
+            root: [const { AtomicU64::new(0) }; 2],
+        }
     }
 
-    pub(crate) fn succeeded(&self) {
+    /// Waits until the program's process runs. The kernel moves every process that it knows to a new root, and copies the root of a process that is being
+    /// made before it knows it: one that is half made while the root changes would keep the host's.
+    pub(crate) fn await_birth(&self) {
+        while self.born.load(Ordering::Acquire) == 0 {
+            let _ = futex::wait(&self.born, futex::Flags::PRIVATE, 0, None);
+        }
+    }
+
+    fn announce_birth(&self) {
+        self.born.store(1, Ordering::Release);
+        let _ = futex::wake(&self.born, futex::Flags::PRIVATE, 1);
+    }
+
+    pub(crate) fn succeeded(&self, root: [u64; 2]) {
+        for (place, value) in self.root.iter().zip(root) {
+            place.store(value, Ordering::Relaxed);
+        }
         self.end(BUILT);
     }
 
@@ -42,22 +69,38 @@ impl Building {
     }
 
     fn end(&self, how: u32) {
-        self.0.store(how, Ordering::Release);
-        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+        self.state.store(how, Ordering::Release);
+        let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
     }
 
-    /// The builder has told the supervisor what went wrong; there is nothing to add.
+    /// Returns once the sandbox stands. When it could not be built, the builder has told the supervisor why, and there is nothing to add.
     fn wait(&self) {
         loop {
-            match self.0.load(Ordering::Acquire) {
+            match self.state.load(Ordering::Acquire) {
                 BUILDING => {
-                    let _ = futex::wait(&self.0, futex::Flags::PRIVATE, BUILDING, None);
+                    let _ = futex::wait(&self.state, futex::Flags::PRIVATE, BUILDING, None);
                 }
                 BUILT => return,
                 _ => raw::exit(127),
             }
         }
     }
+
+    /// Whether this process sees the new root, and sits in it: the last check before anything of the program's runs.
+    fn is_entered(&self) -> bool {
+        let expected = [
+            self.root[0].load(Ordering::Relaxed),
+            self.root[1].load(Ordering::Relaxed),
+        ];
+        [c"/", c"."]
+            .into_iter()
+            .all(|place| identity_of(place) == Ok(expected))
+    }
+}
+
+/// Device and inode of a directory.
+pub(crate) fn identity_of(path: &CStr) -> Result<[u64; 2], Errno> {
+    rustix::fs::stat(path).map(|stat| [stat.st_dev, stat.st_ino])
 }
 
 /// What the program's process reads until it executes.
@@ -90,6 +133,7 @@ pub(crate) fn start(
 extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `start` handed us a live `Start`, and sleeps until we have executed or ended.
     let start = unsafe { &*argument.cast::<Start<'_>>() };
+    start.building.announce_birth();
     let Err((stage, errno)) = become_program(start);
     let report = match stage {
         Stage::Exec | Stage::Cwd => protocol::exec_failed(stage, errno),
@@ -104,6 +148,7 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     let blueprint = start.blueprint;
     let isolated = blueprint.isolation != Isolation::None;
     let _ = rustix::process::setsid();
+    forget_the_callers_settings_best_effort();
     if isolated {
         rustix::process::umask(Mode::from_raw_mode(0o022));
         network::leave_the_hosts()?;
@@ -116,6 +161,9 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     // What is left is mostly waiting, and this CPU is free for the supervisor.
     let _ = protocol::send(start.control, &protocol::waiting(), &[]);
     start.building.wait();
+    if isolated && !start.building.is_entered() {
+        return Err((Stage::OldRoot, Errno::XDEV));
+    }
     if blueprint.routes == Routes::Counted {
         routes::send(start.control).map_err(at(Stage::Descriptors))?;
     }
@@ -151,6 +199,17 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     unblock_signals();
     let _ = protocol::send(start.control, &protocol::started(now_nanos()), &[]);
     Err((Stage::Exec, execute(blueprint)))
+}
+
+/// What a process inherits beyond signals and descriptors: a caller that the kernel may not kill for want of memory, or whose addresses are not random, would
+/// pass that on.
+fn forget_the_callers_settings_best_effort() {
+    // SAFETY: a number only.
+    let _ = unsafe { raw::syscall(libc::SYS_personality, [0; 6]) };
+    let path = c"/proc/self/oom_score_adj";
+    if let Ok(file) = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::io::write(&file, b"0");
+    }
 }
 
 /// Waits for the supervisor's word, which brings the program's streams and the version 1 cgroups that it enters. A supervisor that is gone sends none.

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::blueprint::{Blueprint, Isolation, Privileged};
+use crate::child::Building;
 use crate::init::Failure;
 use crate::protocol::{KIND_MAPPED, Stage};
 use crate::raw;
@@ -41,12 +42,16 @@ pub(crate) fn detach(
 }
 
 /// Builds what programs see, and leaves what they must not.
-pub(crate) fn build(blueprint: &Blueprint) -> Result<Built, Failure> {
+pub(crate) fn build(
+    blueprint: &Blueprint,
+    before_pivot: Option<&Building>,
+) -> Result<Built, Failure> {
     if blueprint.isolation != Isolation::None {
         rustix::process::umask(Mode::empty());
     }
     let at_step = |(index, errno)| (Stage::Step(u32::try_from(index).unwrap_or(u32::MAX)), errno);
-    let built = steps::execute(&blueprint.steps, &blueprint.trees).map_err(at_step)?;
+    let built =
+        steps::execute(&blueprint.steps, &blueprint.trees, before_pivot).map_err(at_step)?;
     steps::leave_old_root(&built).map_err(|errno| (Stage::OldRoot, errno))?;
     Ok(built)
 }
@@ -69,7 +74,7 @@ fn reset_signals() {
             ],
         )
     };
-    for signal in 1..32 {
+    for signal in 1..=64 {
         // SAFETY: the kernel reads one kernel_sigaction (32 bytes) and writes nothing. SIGKILL and SIGSTOP answer EINVAL, as they should.
         let _ = unsafe {
             raw::syscall(

@@ -54,7 +54,7 @@ fn begin<'a>(
     let signals = signals::watch(&[Signal::CHILD]).map_err(|errno| (Stage::Descriptors, errno))?;
     match order {
         Order::AtOnce => site.begin().map_err(|errno| (Stage::Clone, errno))?,
-        Order::OneAfterTheOther => site.build(),
+        Order::OneAfterTheOther => site.build(order),
     }
     let program =
         child::start(blueprint, control, &site.building).map_err(|errno| (Stage::Clone, errno))?;
@@ -95,25 +95,33 @@ impl<'a> Site<'a> {
         unsafe { clone::spawn_thread(&mut self.stack, build, argument) }
     }
 
-    fn build(&self) {
-        let built = enclose::build(self.blueprint);
-        let told = built.and_then(|built| {
-            report_ready(self.control, &built).map_err(|errno| (Stage::Descriptors, errno))
-        });
-        match told {
-            Ok(()) => self.building.succeeded(),
+    /// `beside` says whether the program's process is being made at the same time.
+    fn build(&self, beside: Order) {
+        let before_pivot = match beside {
+            Order::AtOnce => Some(&self.building),
+            Order::OneAfterTheOther => None,
+        };
+        match self.try_build(before_pivot) {
+            Ok(root) => self.building.succeeded(root),
             Err((stage, errno)) => {
                 let _ = protocol::send(self.control, &protocol::setup_failed(stage, errno), &[]);
                 self.building.failed();
             }
         }
     }
+
+    fn try_build(&self, before_pivot: Option<&Building>) -> Result<[u64; 2], Failure> {
+        let built = enclose::build(self.blueprint, before_pivot)?;
+        let root = child::identity_of(c"/").map_err(|errno| (Stage::OldRoot, errno))?;
+        report_ready(self.control, &built).map_err(|errno| (Stage::Descriptors, errno))?;
+        Ok(root)
+    }
 }
 
 extern "C" fn build(argument: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `begin` handed us a live `Site`; the stack in it, on which we run, is not touched through this reference.
     let site = unsafe { &*argument.cast::<Site<'_>>() };
-    site.build();
+    site.build(Order::AtOnce);
     raw::exit_thread()
 }
 

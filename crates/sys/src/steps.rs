@@ -10,6 +10,7 @@ use rustix::mount::{
 };
 
 use crate::blueprint::{Access, Slot, Step};
+use crate::child::Building;
 use crate::mount::{self, MountAttr};
 use crate::protocol::ProcView;
 
@@ -31,7 +32,11 @@ enum OldRoot {
 }
 
 /// Executes all steps; on failure returns the index of the one that failed. Nothing may be started before [`leave_old_root`] has been called.
-pub(crate) fn execute(steps: &[Step], trees: &[OwnedFd]) -> Result<Built, (usize, Errno)> {
+pub(crate) fn execute(
+    steps: &[Step],
+    trees: &[OwnedFd],
+    before_pivot: Option<&Building>,
+) -> Result<Built, (usize, Errno)> {
     let mut slots: [Option<OwnedFd>; Slot::COUNT] = [const { None }; Slot::COUNT];
     let mut built = Built {
         dirs: [const { None }; MAX_DIRS],
@@ -39,6 +44,9 @@ pub(crate) fn execute(steps: &[Step], trees: &[OwnedFd]) -> Result<Built, (usize
         old_root: OldRoot::Ours,
     };
     for (index, step) in steps.iter().enumerate() {
+        if let (Step::Pivot, Some(building)) = (step, before_pivot) {
+            building.await_birth();
+        }
         execute_one(step, trees, &mut slots, &mut built).map_err(|errno| (index, errno))?;
     }
     Ok(built)

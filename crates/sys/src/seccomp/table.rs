@@ -390,7 +390,7 @@ pub(super) const TABLE: &[Entry] = &[
 ];
 
 pub(super) const RESTRICTIONS: &[Restriction] = &[
-    Restriction { variant: Variant::NoShm, numbers: &[29 /* shmget */, 319 /* memfd_create */], check: None, refusal: Refusal { errno: 38 /* ENOSYS */, noise: Noise::Recorded, reason: "A SysV segment or a memfd holds memory while nobody maps it, so the poll would not see it and the memory limit would not hold." } },
+    Restriction { variant: Variant::NoShm, numbers: &[29 /* shmget */, 319 /* memfd_create */, 68 /* msgget */, 240 /* mq_open */], check: None, refusal: Refusal { errno: 38 /* ENOSYS */, noise: Noise::Recorded, reason: "A SysV segment, a memfd or a message queue holds memory while nobody maps it, so the poll would not see it and the memory limit would not hold." } },
     Restriction { variant: Variant::NoShm, numbers: &[9 /* mmap */], check: Some(&Check { rules: &[Rule { when: &[Test { argument: 3, mask: 0xf, ranges: &[(0x1, 0x1), (0x3, 0x3)] }], then: Verdict::Deny }], otherwise: Verdict::Allow }), refusal: Refusal { errno: 1 /* EPERM */, noise: Noise::Recorded, reason: "A shared mapping's memory outlives its page tables, and only its size when it was made tells how much that may be." } },
     Restriction { variant: Variant::PinCpus, numbers: &[203 /* sched_setaffinity */], check: None, refusal: Refusal { errno: 1 /* EPERM */, noise: Noise::Recorded, reason: "The program would widen its own affinity and run on every CPU." } },
 ];
