@@ -16,6 +16,8 @@ pub enum Hostile {
     Calls,
     /// Fills disks: `disk WAY DIR MIB`.
     Disk,
+    /// Holds up forks all over the machine: `migrate PROCS PROCS THREADS`. For the host, not for a sandbox.
+    Migrate,
 }
 
 /// A compiled attacker, and how to show it to a sandbox.
@@ -32,6 +34,7 @@ impl Hostile {
             Self::Tree => ("tree", include_str!("hostile/tree.c")),
             Self::Calls => ("calls", include_str!("hostile/calls.c")),
             Self::Disk => ("disk", include_str!("hostile/disk.c")),
+            Self::Migrate => ("migrate", include_str!("hostile/migrate.c")),
         }
     }
 

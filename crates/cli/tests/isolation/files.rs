@@ -382,3 +382,47 @@ fn listing(dir: &std::path::Path) -> Vec<String> {
     found.sort();
     found
 }
+
+/// The kernel copies the root of a process that is being made before it knows the process. A root that changes in between must not leave it with the host's.
+#[test]
+fn a_process_that_is_half_made_when_the_root_changes_does_not_keep_the_hosts() {
+    use std::io::BufRead as _;
+    let host = host!(Need::Root, Need::Cgroup);
+    let program = cofferdam_testkit::hostile::Hostile::Migrate.compile();
+    let group = std::path::Path::new("/sys/fs/cgroup/freezer")
+        .join(format!("half-made-{}", std::process::id()));
+    std::fs::create_dir(&group).unwrap();
+    let mut mover = std::process::Command::new(program.on_host())
+        .args([
+            group.join("cgroup.procs"),
+            "/sys/fs/cgroup/freezer/cgroup.procs".into(),
+        ])
+        .arg("3000")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut word = String::new();
+    std::io::BufReader::new(mover.stdout.as_mut().unwrap())
+        .read_line(&mut word)
+        .unwrap();
+    assert_eq!(word, "moving\n");
+    // Without the precaution one run in a hundred sees the host's files.
+    let seen: Vec<String> = (0..400)
+        .map(|_| {
+            host.run([
+                "run", "--cwd", "/tmp", "--stdin", "none", "--", "ls", "-d", "/boot", "/var",
+                "/root",
+            ])
+            .out()
+        })
+        .filter(|out| !out.is_empty())
+        .collect();
+    mover.kill().unwrap();
+    mover.wait().unwrap();
+    while std::fs::remove_dir(&group)
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy)
+    {
+        std::thread::yield_now();
+    }
+    assert_eq!(seen, Vec::<String>::new());
+}
