@@ -24,3 +24,8 @@ mod watch;
 pub use cancel::cancel_on_signals;
 
 mod cancel;
+
+/// The README's example is compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
