@@ -1,11 +1,11 @@
 //! The program's own process, from its first moment to `execve`. It is made before the sandbox stands, so that what concerns it alone (its network, its
-//! capabilities, its filter) is done beside the building, and then waits for the word to go. It borrows init's memory until it executes, while init sleeps:
+//! capabilities, its filter) is done beside the building, and then waits for the word to go. It borrows init's memory until it executes, while the thread that made it sleeps:
 //! the kernel knows such a process and does not pick it when memory runs out, which would take everybody with it who shares that memory. Allocates nothing.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ impl Building {
         }
     }
 
-    fn announce_birth(&self) {
+    pub(crate) fn announce_birth(&self) {
         self.born.store(1, Ordering::Release);
         let _ = futex::wake(&self.born, futex::Flags::PRIVATE, 1);
     }
@@ -110,23 +110,22 @@ struct Start<'a> {
     building: &'a Building,
 }
 
-/// Makes the program's process and returns its pid once it has executed the program, or failed to, which it reports itself.
+/// Makes the program's process, puts its pid into `pid`, and returns once it has executed the program, or failed to, which it reports itself.
 pub(crate) fn start(
     blueprint: &Blueprint,
     control: BorrowedFd<'_>,
     building: &Building,
-) -> Result<i32, Errno> {
+    pid: &AtomicI32,
+) -> Result<(), Errno> {
     let start = Start {
         blueprint,
         control,
         building,
     };
     let mut stack = [const { MaybeUninit::uninit() }; STACK];
+    let argument = (&raw const start).cast_mut().cast();
     // SAFETY: `enter` keeps to raw system calls; the call returns only after the process has executed or ended, so nothing it uses goes away before.
-    let pid = unsafe {
-        clone::spawn_until_exec(&mut stack, enter, (&raw const start).cast_mut().cast())
-    }?;
-    Ok(pid.as_raw_nonzero().get())
+    unsafe { clone::spawn_until_exec(&mut stack, pid, enter, argument) }
 }
 
 /// Where the new process begins. Only ever returns by failing, and says so itself.

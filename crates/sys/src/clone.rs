@@ -1,6 +1,7 @@
 //! Making processes: a full copy ([`fork_into`]), and a light one that borrows our memory ([`spawn_sharing_memory`]).
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::AtomicI32;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -112,19 +113,21 @@ pub(crate) unsafe fn spawn_thread(
     if pid > 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// As [`spawn_sharing_memory`], without new namespaces, and sleeps until the child has called `execve` or ended.
+/// As [`spawn_sharing_memory`], without new namespaces, and sleeps until the child has called `execve` or ended. Its pid is known to others as
+/// soon as it exists.
 ///
 /// # Safety
 /// The same, but nothing is used any more once this returns.
 pub(crate) unsafe fn spawn_until_exec(
     stack: &mut [std::mem::MaybeUninit<u8>],
+    pid: &AtomicI32,
     entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
     argument: *mut libc::c_void,
-) -> Result<Pid, Errno> {
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: as in `spawn_sharing_memory`.
-    let pid = unsafe { libc::clone(entry, top(stack), flags, argument) };
-    Pid::from_raw(pid.max(0)).ok_or_else(last_error)
+) -> Result<(), Errno> {
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID | libc::SIGCHLD;
+    // SAFETY: as in `spawn_sharing_memory`; the kernel writes the pid before the child runs.
+    let made = unsafe { libc::clone(entry, top(stack), flags, argument, pid.as_ptr()) };
+    if made > 0 { Ok(()) } else { Err(last_error()) }
 }
 
 /// Stacks grow down, and the ABI wants them aligned.

@@ -7,6 +7,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -33,8 +34,12 @@ pub(crate) enum Order {
 /// Becomes the sandbox's init. `keep` holds the descriptors that survive, sorted: the control socket and prepared mounts.
 pub(crate) fn run(blueprint: &Blueprint, control: BorrowedFd<'_>, keep: &[i32], order: Order) -> ! {
     let mut site = Site::new(blueprint, control);
-    match begin(blueprint, control, keep, order, &mut site) {
-        Ok(init) => init.serve(),
+    match begin(&mut site, keep, order) {
+        Ok(signals) => Init {
+            site: &site,
+            signals,
+        }
+        .serve(),
         Err((stage, errno)) => {
             let _ = protocol::send(control, &protocol::setup_failed(stage, errno), &[]);
             raw::exit(1)
@@ -42,65 +47,71 @@ pub(crate) fn run(blueprint: &Blueprint, control: BorrowedFd<'_>, keep: &[i32], 
     }
 }
 
-/// Starts the builder and then the program's process, which waits for it. By the time that this returns, the program has been executed, or has failed to be.
-fn begin<'a>(
-    blueprint: &'a Blueprint,
-    control: BorrowedFd<'a>,
-    keep: &[i32],
-    order: Order,
-    site: &mut Site<'_>,
-) -> Result<Init<'a>, Failure> {
-    enclose::detach(blueprint, control, keep)?;
+/// Has the program's process made and the sandbox built. A failure of either is told by whoever met it.
+fn begin(site: &mut Site<'_>, keep: &[i32], order: Order) -> Result<OwnedFd, Failure> {
+    enclose::detach(site.blueprint, site.control, keep)?;
     let signals = signals::watch(&[Signal::CHILD]).map_err(|errno| (Stage::Descriptors, errno))?;
     match order {
-        Order::AtOnce => site.begin().map_err(|errno| (Stage::Clone, errno))?,
-        Order::OneAfterTheOther => site.build(order),
+        Order::AtOnce => {
+            site.start_program_beside()
+                .map_err(|errno| (Stage::Clone, errno))?;
+            site.build(Some(&site.building));
+        }
+        Order::OneAfterTheOther => {
+            site.build(None);
+            site.start_program();
+        }
     }
-    let program =
-        child::start(blueprint, control, &site.building).map_err(|errno| (Stage::Clone, errno))?;
-    Ok(Init {
-        blueprint,
-        control,
-        signals,
-        program,
-    })
+    Ok(signals)
 }
 
-/// Where the builder works: in the frame of an init that never returns, so it outlives the builder.
+/// What init and the thread beside it work on. It lies in the frame of an init that never returns, so it outlives the thread.
 struct Site<'a> {
     blueprint: &'a Blueprint,
     control: BorrowedFd<'a>,
     building: Building,
-    stack: [MaybeUninit<u8>; BUILDER_STACK],
+    /// The program's pid, from the moment at which it exists.
+    program: AtomicI32,
+    stack: [MaybeUninit<u8>; THREAD_STACK],
 }
 
-/// Large enough for unoptimised builds; only touched pages are real.
-const BUILDER_STACK: usize = 64 * 1024;
+/// The program's process has its own stack on this one. Large enough for unoptimised builds; only touched pages are real.
+const THREAD_STACK: usize = 160 * 1024;
 
 impl<'a> Site<'a> {
     fn new(blueprint: &'a Blueprint, control: BorrowedFd<'a>) -> Self {
-        let stack = [const { MaybeUninit::uninit() }; BUILDER_STACK];
         Self {
             blueprint,
             control,
             building: Building::new(),
-            stack,
+            program: AtomicI32::new(0),
+            stack: [const { MaybeUninit::uninit() }; THREAD_STACK],
         }
     }
 
-    /// Starts the builder: a thread beside init, since init sleeps while the program's process borrows its memory. A thread leaves nothing to be reaped.
-    fn begin(&mut self) -> Result<(), Errno> {
+    /// In a thread of its own, since whoever makes the program's process sleeps while that borrows its memory. A thread leaves nothing to be reaped.
+    fn start_program_beside(&mut self) -> Result<(), Errno> {
         let argument = std::ptr::from_mut(self).cast();
-        // SAFETY: `build` keeps to raw system calls. `self` lies in init's frame, which lasts until init ends, and the builder with it.
-        unsafe { clone::spawn_thread(&mut self.stack, build, argument) }
+        // SAFETY: `make_program` keeps to raw system calls. `self` lies in init's frame, which lasts until init ends, and the thread with it.
+        unsafe { clone::spawn_thread(&mut self.stack, make_program, argument) }
     }
 
-    /// `beside` says whether the program's process is being made at the same time.
-    fn build(&self, beside: Order) {
-        let before_pivot = match beside {
-            Order::AtOnce => Some(&self.building),
-            Order::OneAfterTheOther => None,
-        };
+    fn start_program(&self) {
+        if let Err(errno) =
+            child::start(self.blueprint, self.control, &self.building, &self.program)
+        {
+            let _ = protocol::send(
+                self.control,
+                &protocol::setup_failed(Stage::Clone, errno),
+                &[],
+            );
+            // Nobody will be born; the builder need not wait.
+            self.building.announce_birth();
+        }
+    }
+
+    /// `before_pivot` is given when the program's process is being made at the same time.
+    fn build(&self, before_pivot: Option<&Building>) {
         match self.try_build(before_pivot) {
             Ok(root) => self.building.succeeded(root),
             Err((stage, errno)) => {
@@ -118,10 +129,10 @@ impl<'a> Site<'a> {
     }
 }
 
-extern "C" fn build(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `begin` handed us a live `Site`; the stack in it, on which we run, is not touched through this reference.
+extern "C" fn make_program(argument: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `start_program_beside` handed us a live `Site`; the stack in it, on which we run, is not touched through this reference.
     let site = unsafe { &*argument.cast::<Site<'_>>() };
-    site.build(Order::AtOnce);
+    site.start_program();
     raw::exit_thread()
 }
 
@@ -141,10 +152,8 @@ fn report_ready(control: BorrowedFd<'_>, built: &Built) -> Result<(), Errno> {
 
 /// An init whose sandbox stands.
 struct Init<'a> {
-    blueprint: &'a Blueprint,
-    control: BorrowedFd<'a>,
+    site: &'a Site<'a>,
     signals: OwnedFd,
-    program: i32,
 }
 
 impl Init<'_> {
@@ -152,7 +161,7 @@ impl Init<'_> {
         loop {
             // What is to be read from the socket is for the program's process; only its end concerns us.
             let mut fds = [
-                PollFd::from_borrowed_fd(self.control, PollFlags::RDHUP),
+                PollFd::from_borrowed_fd(self.site.control, PollFlags::RDHUP),
                 PollFd::new(&self.signals, PollFlags::IN),
             ];
             if rustix::event::poll(&mut fds, None).is_err() {
@@ -173,8 +182,12 @@ impl Init<'_> {
         let mut drained = [0u8; 128];
         let _ = rustix::io::read(&self.signals, &mut drained);
         while let Some((pid, status, cpu_micros)) = reap_one() {
-            if pid == self.program {
-                let _ = protocol::send(self.control, &protocol::exited(status, cpu_micros), &[]);
+            if pid == self.site.program.load(Ordering::Acquire) {
+                let _ = protocol::send(
+                    self.site.control,
+                    &protocol::exited(status, cpu_micros),
+                    &[],
+                );
                 self.end();
             }
         }
@@ -182,7 +195,7 @@ impl Init<'_> {
 
     /// Ends the sandbox. Where there is no pid namespace to do it for us, finds and kills every descendant first.
     fn end(&self) -> ! {
-        if self.blueprint.isolation == Isolation::None {
+        if self.site.blueprint.isolation == Isolation::None {
             descendants::kill_all();
         }
         raw::exit(0)
