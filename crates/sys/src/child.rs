@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use rustix::process::Rlimit;
+use rustix::process::{DumpableBehavior, Rlimit};
 use rustix::thread::{CpuSet, UnshareFlags, futex};
 
 use crate::blueprint::{Blueprint, Isolation, Routes};
@@ -25,7 +25,7 @@ const BUILDING: u32 = 0;
 const BUILT: u32 = 1;
 const FAILED: u32 = 2;
 
-/// What the builder and the program's process have to know of each other.
+/// What init, which builds, and the program's process have to know of each other.
 #[derive(Debug)]
 pub(crate) struct Building {
     state: AtomicU32,
@@ -73,7 +73,7 @@ impl Building {
         let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
     }
 
-    /// Returns once the sandbox stands. When it could not be built, the builder has told the supervisor why, and there is nothing to add.
+    /// Returns once the sandbox stands. When it could not be built, init has told the supervisor why, and there is nothing to add.
     fn wait(&self) {
         loop {
             match self.state.load(Ordering::Acquire) {
@@ -132,6 +132,8 @@ pub(crate) fn start(
 extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `start` handed us a live `Start`, and sleeps until we have executed or ended.
     let start = unsafe { &*argument.cast::<Start<'_>>() };
+    // First, while the host's /proc is certainly there.
+    forget_the_callers_settings_best_effort();
     start.building.announce_birth();
     let Err((stage, errno)) = become_program(start);
     let report = match stage {
@@ -147,7 +149,6 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     let blueprint = start.blueprint;
     let isolated = blueprint.isolation != Isolation::None;
     let _ = rustix::process::setsid();
-    forget_the_callers_settings_best_effort();
     if isolated {
         rustix::process::umask(Mode::from_raw_mode(0o022));
         network::leave_the_hosts()?;
@@ -205,9 +206,15 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
 fn forget_the_callers_settings_best_effort() {
     // SAFETY: a number only.
     let _ = unsafe { raw::syscall(libc::SYS_personality, [0; 6]) };
+    // A process that has changed its identity is not dumpable, and then its /proc files belong to root.
+    let dumpable = rustix::process::dumpable_behavior();
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable);
     let path = c"/proc/self/oom_score_adj";
     if let Ok(file) = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
         let _ = rustix::io::write(&file, b"0");
+    }
+    if !matches!(dumpable, Ok(DumpableBehavior::Dumpable)) {
+        let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 }
 

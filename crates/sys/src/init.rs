@@ -105,7 +105,7 @@ impl<'a> Site<'a> {
                 &protocol::setup_failed(Stage::Clone, errno),
                 &[],
             );
-            // Nobody will be born; the builder need not wait.
+            // Nobody will be born; the building need not wait.
             self.building.announce_birth();
         }
     }

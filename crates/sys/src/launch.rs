@@ -41,7 +41,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Enough for unoptimised builds: init's own frames, the stacks of the builder and of the program's process, and the table of processes that a run without a pid
+/// Enough for unoptimised builds: init's own frames, the stacks of the thread beside it and of the program's process, and the table of processes that a run without a pid
 /// namespace ends with. Only touched pages are real.
 const STACK: usize = 1024 * 1024;
 
@@ -227,7 +227,8 @@ impl Drop for Sandbox {
     }
 }
 
-/// The network namespace is made inside, beside everything else, since it takes longest; the cgroup namespace by each program, once it is in its cgroup.
+/// The network namespace is made inside, beside everything else, since it takes longest; the cgroup namespace by the
+/// program's process for itself.
 fn namespaces(isolation: Isolation) -> i32 {
     match isolation {
         Isolation::None => 0,

@@ -215,3 +215,21 @@ fn no_core_is_dumped() {
         assert_eq!(std::fs::read_dir(&workspace).unwrap().count(), 0, "{way:?}");
     }
 }
+
+/// What a process passes on beyond descriptors and variables: ignored signals, a fixed address layout, a weight for the kernel's choice when memory is short.
+#[test]
+fn settings_of_the_callers_process_are_not_inherited() {
+    let _host = host!();
+    let caller = "trap '' USR1 RTMIN+5; echo 500 > /proc/self/oom_score_adj; exec setarch -R \"$0\" run -- sh -c \"$1\"";
+    let program =
+        "grep SigIgn /proc/self/status; cat /proc/self/personality /proc/self/oom_score_adj";
+    let seen = std::process::Command::new("bash")
+        .args(["-c", caller, env!("CARGO_BIN_EXE_cofferdam"), program])
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&seen.stdout),
+        "SigIgn:\t0000000000000000\n00000000\n0\n",
+        "{seen:?}"
+    );
+}

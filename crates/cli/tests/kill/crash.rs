@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cofferdam_testkit::hostile::Hostile;
-use cofferdam_testkit::{Host, Need, Way, host};
+use cofferdam_testkit::{Host, Need, Started, Way, host};
 use rustix::process::Signal;
 
 /// Kills a run after `delay`, without mercy.
@@ -120,9 +120,8 @@ fn a_kill_of_init_ends_the_run_and_leaves_nothing() {
     }
 }
 
-#[test]
-fn a_kill_of_the_janitor_still_leaves_nothing() {
-    let host = host!(Need::Cgroup);
+/// A run that sleeps, and whose janitor somebody has killed.
+fn run_without_its_janitor(host: &Host) -> Started<'_> {
     let mut run = host
         .launch([
             "run",
@@ -136,11 +135,16 @@ fn a_kill_of_the_janitor_still_leaves_nothing() {
         .start();
     run.await_output("ready");
     let janitor = run.await_process(|process| process.name == "cofferdam-sweep");
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(janitor.pid.cast_signed()).unwrap(),
-        Signal::KILL,
-    )
-    .unwrap();
+    let pid = rustix::process::Pid::from_raw(janitor.pid.cast_signed());
+    let killed = pid.map(|pid| rustix::process::kill_process(pid, Signal::KILL));
+    assert_eq!(killed, Some(Ok(())));
+    run
+}
+
+#[test]
+fn a_kill_of_the_janitor_still_leaves_nothing() {
+    let host = host!(Need::Cgroup);
+    let run = run_without_its_janitor(&host);
     run.signal(Signal::TERM);
     assert_eq!(run.finish().code(), 130);
     host.assert_clean();
@@ -150,24 +154,7 @@ fn a_kill_of_the_janitor_still_leaves_nothing() {
 #[test]
 fn the_next_run_sweeps_what_a_crash_of_everything_left() {
     let host = host!(Need::Cgroup);
-    let mut run = host
-        .launch([
-            "run",
-            "--timeout",
-            "20s",
-            "--",
-            "sh",
-            "-c",
-            "echo ready; exec sleep 60",
-        ])
-        .start();
-    run.await_output("ready");
-    let janitor = run.await_process(|process| process.name == "cofferdam-sweep");
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(janitor.pid.cast_signed()).unwrap(),
-        Signal::KILL,
-    )
-    .unwrap();
+    let run = run_without_its_janitor(&host);
     run.signal(Signal::KILL);
     drop(run);
     // A group younger than two seconds might belong to a run that is just being set up, so it is spared.
