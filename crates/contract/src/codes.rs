@@ -94,6 +94,16 @@ pub enum ErrorCode {
     ProgramNotExecutable,
     #[serde(rename = "output.write_failed")]
     OutputWriteFailed,
+    #[serde(rename = "history.unavailable")]
+    HistoryUnavailable,
+    #[serde(rename = "history.damaged")]
+    HistoryDamaged,
+    #[serde(rename = "history.newer_format")]
+    HistoryNewerFormat,
+    #[serde(rename = "history.not_found")]
+    HistoryNotFound,
+    #[serde(rename = "bundle.refused")]
+    BundleRefused,
     #[serde(rename = "internal")]
     Internal,
 }
@@ -106,7 +116,7 @@ struct Entry {
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 21] = [
         Self::InputInvalid,
         Self::InputUnreadable,
         Self::InputMalformedJson,
@@ -122,6 +132,11 @@ impl ErrorCode {
         Self::ProgramNotFound,
         Self::ProgramNotExecutable,
         Self::OutputWriteFailed,
+        Self::HistoryUnavailable,
+        Self::HistoryDamaged,
+        Self::HistoryNewerFormat,
+        Self::HistoryNotFound,
+        Self::BundleRefused,
         Self::Internal,
     ];
 
@@ -157,6 +172,11 @@ impl ErrorCode {
             | Self::LimitUnenforceable
             | Self::SandboxSetupFailed
             | Self::OutputWriteFailed
+            | Self::HistoryUnavailable
+            | Self::HistoryDamaged
+            | Self::HistoryNewerFormat
+            | Self::HistoryNotFound
+            | Self::BundleRefused
             | Self::Internal => EXIT_OURS,
         }
     }
@@ -237,6 +257,31 @@ impl ErrorCode {
                 "output.write_failed",
                 "The result could not be written to where it was asked for.",
                 "Check the disk and the permissions of the destination.",
+            ),
+            Self::HistoryUnavailable => (
+                "history.unavailable",
+                "What is kept of runs could not be read or written; the run itself is not affected.",
+                "Check the disk and the permissions of the data directory, or name another with --data-dir.",
+            ),
+            Self::HistoryDamaged => (
+                "history.damaged",
+                "Something that is kept of a run is not what was written.",
+                "`cofferdam audit verify` says what; export what can be read, and check the disk.",
+            ),
+            Self::HistoryNewerFormat => (
+                "history.newer_format",
+                "The history was written by a newer version.",
+                "Use that version, or name another directory with --data-dir.",
+            ),
+            Self::HistoryNotFound => (
+                "history.not_found",
+                "There is no such run, or the run has no such artifact.",
+                "`cofferdam runs list` and `cofferdam artifacts list` show what there is.",
+            ),
+            Self::BundleRefused => (
+                "bundle.refused",
+                "The bundle is damaged, unsafe, wrongly signed or of a newer format; nothing was imported.",
+                "Get it again from whoever exported it; the message says what is wrong.",
             ),
             Self::Internal => (
                 "internal",

@@ -239,10 +239,10 @@ impl fmt::Display for DiskPlace {
     }
 }
 
-/// How a run ended. Exit code and signal are fields of the record itself, so that each is found in one place.
-#[derive(Serialize, JsonSchema)]
+/// How a run ended, as records say it. Exit code and signal are fields of the record itself, so that each is found in one place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum EndingOnTheWire<'a> {
+pub enum EndingRecord {
     /// The program ended by itself; see `exit_code`.
     Exited,
     /// A signal ended the program, and no limit of ours sent it; see `signal`.
@@ -250,7 +250,7 @@ enum EndingOnTheWire<'a> {
     /// A limit or a person ended it.
     Stopped {
         #[schemars(extend("enum" = ["wall_time", "cpu_time", "memory", "output", "processes", "disk", "canceled"]))]
-        cause: &'a str,
+        cause: String,
         /// Null when a person stopped it.
         limit: Option<LimitValue>,
         detail: String,
@@ -258,30 +258,35 @@ enum EndingOnTheWire<'a> {
     /// It never ran: our fault or a missing program, never the program's doing.
     NeverStarted {
         code: ErrorCode,
-        step: &'a str,
-        message: &'a str,
+        step: String,
+        message: String,
         errno: Option<i32>,
     },
 }
 
-impl Serialize for Ending {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let wire = match self {
-            Self::Exited { .. } => EndingOnTheWire::Exited,
-            Self::Signaled { .. } => EndingOnTheWire::Signaled,
-            Self::Stopped(cause) => EndingOnTheWire::Stopped {
-                cause: cause.name(),
+impl From<&Ending> for EndingRecord {
+    fn from(ending: &Ending) -> Self {
+        match ending {
+            Ending::Exited { .. } => Self::Exited,
+            Ending::Signaled { .. } => Self::Signaled,
+            Ending::Stopped(cause) => Self::Stopped {
+                cause: cause.name().to_owned(),
                 limit: cause.limit(),
                 detail: cause.explain(),
             },
-            Self::NeverStarted(failure) => EndingOnTheWire::NeverStarted {
+            Ending::NeverStarted(failure) => Self::NeverStarted {
                 code: failure.code(),
-                step: &failure.step,
-                message: &failure.message,
+                step: failure.step.clone(),
+                message: failure.message.clone(),
                 errno: failure.errno,
             },
-        };
-        wire.serialize(serializer)
+        }
+    }
+}
+
+impl Serialize for Ending {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        EndingRecord::from(self).serialize(serializer)
     }
 }
 
@@ -291,7 +296,7 @@ impl JsonSchema for Ending {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        EndingOnTheWire::json_schema(generator)
+        EndingRecord::json_schema(generator)
     }
 }
 

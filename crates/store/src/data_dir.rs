@@ -1,0 +1,111 @@
+//! Where history lives: one directory per user, readable by that user alone.
+//!
+//! ```text
+//! history.db        what has been adopted (SQLite, WAL)
+//! spool/ID.run      the journal of a run that goes on, or has ended and is not adopted yet
+//! objects/ab/cdef…  contents, by their digest
+//! audit-head        the last entry of the audit chain, kept apart from the chain
+//! ```
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::StoreError;
+
+/// Names the directory instead of the XDG one.
+pub const VARIABLE: &str = "COFFERDAM_DATA_DIR";
+
+/// The directory that holds history. Nothing is made until something is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataDir {
+    path: PathBuf,
+}
+
+impl DataDir {
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// `COFFERDAM_DATA_DIR`, else `$XDG_DATA_HOME/cofferdam`, else `~/.local/share/cofferdam`. A relative one of the last two would mean the current directory, and is not used.
+    pub fn of_process() -> Option<Self> {
+        Self::from_environment(|name| std::env::var_os(name))
+    }
+
+    fn from_environment(lookup: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
+        let value = |name| {
+            lookup(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let absolute = |name| value(name).filter(|path| path.is_absolute());
+        value(VARIABLE)
+            .or_else(|| absolute("XDG_DATA_HOME").map(|base| base.join("cofferdam")))
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/share/cofferdam")))
+            .map(Self::at)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.path.join("history.db")
+    }
+
+    pub fn spool(&self) -> PathBuf {
+        self.path.join("spool")
+    }
+
+    pub fn objects(&self) -> PathBuf {
+        self.path.join("objects")
+    }
+
+    pub fn audit_head(&self) -> PathBuf {
+        self.path.join("audit-head")
+    }
+
+    /// Makes what is missing. Others may not look: outputs and file contents are nobody else's business.
+    pub fn create(&self) -> Result<(), StoreError> {
+        for path in [self.path.clone(), self.spool(), self.objects()] {
+            create_private(&path).map_err(StoreError::io("make the directory", &path))?;
+        }
+        Ok(())
+    }
+}
+
+fn create_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(variables: &[(&str, &str)]) -> Option<PathBuf> {
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        DataDir::from_environment(lookup).map(|dir| dir.path)
+    }
+
+    #[test]
+    fn the_nearest_name_wins() {
+        assert_eq!(
+            found(&[(VARIABLE, "/d"), ("XDG_DATA_HOME", "/x"), ("HOME", "/h")]),
+            Some("/d".into())
+        );
+        assert_eq!(
+            found(&[(VARIABLE, ""), ("XDG_DATA_HOME", "/x"), ("HOME", "/h")]),
+            Some("/x/cofferdam".into())
+        );
+        assert_eq!(
+            found(&[("XDG_DATA_HOME", "relative"), ("HOME", "/h")]),
+            Some("/h/.local/share/cofferdam".into())
+        );
+        assert_eq!(found(&[("HOME", "relative")]), None);
+    }
+}
