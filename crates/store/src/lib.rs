@@ -6,6 +6,7 @@
 //!
 //! Nothing secret is written: what goes into a journal goes through [`sift`] first, and there is no other way in.
 
+pub mod bundle;
 pub mod data_dir;
 pub mod database;
 pub mod error;
