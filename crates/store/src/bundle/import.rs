@@ -1,7 +1,7 @@
 //! A bundle into a store: all of its runs or none. Contents come first, since nothing refers to them until the runs are recorded; after a crash between the two they are swept.
 
-use std::collections::BTreeSet;
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Seek};
 use std::path::Path;
 
 use crate::database::{KeptOutput, NewRun};
@@ -11,7 +11,7 @@ use crate::model::{Digest, StoredRun};
 
 use super::archive::Archive;
 use super::check::{InspectOptions, Inspected, Trust, check, digests, open};
-use super::format::{EntryName, Limits, Progress, refused};
+use super::format::{EntryName, FileFacts, Limits, Progress, refused};
 use super::sides::Target;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,22 +61,29 @@ pub fn import(
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Imported, StoreError> {
-    let mut archive = open(path, &options.limits)?;
+    import_from(target, open(path, &options.limits)?, options, progress)
+}
+
+pub(super) fn import_from<R: Read + Seek>(
+    target: &mut dyn Target,
+    mut archive: Archive<R>,
+    options: &ImportOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Imported, StoreError> {
     let inspect = InspectOptions {
         limits: options.limits,
         trust: options.trust.clone(),
     };
     let bundle = check(&mut archive, &inspect, progress)?;
     let mut imported = compare(target, bundle, options.existing)?;
-    let wanted = new_contents(target, &imported)?;
-    imported.objects = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
-    imported.object_bytes = wanted.iter().fold(0, |sum: u64, name| {
-        let facts = imported.bundle.manifest.files.get(name);
-        sum.saturating_add(facts.map_or(0, |facts| facts.bytes))
-    });
+    let wanted = wanted(target, &imported)?;
+    for (facts, _) in wanted.values().filter(|(_, held)| *held == Held::Nowhere) {
+        imported.objects += 1;
+        imported.object_bytes = imported.object_bytes.saturating_add(facts.bytes);
+    }
     if options.mode == ImportMode::Write {
-        for name in wanted {
-            put(target, &mut archive, &imported.bundle, name)?;
+        for (name, (facts, _)) in &wanted {
+            put(target, &mut archive, *name, facts)?;
         }
         record(target, &imported)?;
     }
@@ -135,50 +142,65 @@ fn output_digest(bundle: &Inspected, id: RunId) -> Option<Digest> {
     })
 }
 
-/// The files to keep as objects. For runs that are here already too: a bundle brings back what was lost.
-fn new_contents(
+/// Whether contents are in the store already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Here,
+    Nowhere,
+}
+
+/// The files to keep as objects.
+///
+/// For a new run that is all of its contents, even those that are here: they may be nobody's, and a sweep takes what is nobody's and has not been stored for a while. For a run that
+/// was here before it is what was lost.
+fn wanted(
     target: &dyn Target,
     imported: &Imported,
-) -> Result<BTreeSet<EntryName>, StoreError> {
+) -> Result<BTreeMap<EntryName, (FileFacts, Held)>, StoreError> {
     let bundle = &imported.bundle;
+    let added: BTreeSet<&RunId> = imported.added.iter().collect();
     let skipped: BTreeSet<&RunId> = imported.kept_ours.iter().collect();
-    let mut wanted = BTreeSet::new();
+    let mut wanted = BTreeMap::new();
     for run in &bundle.runs {
-        let id = run.opening.run_id;
-        if skipped.contains(&id) {
+        let id = &run.opening.run_id;
+        if skipped.contains(id) {
             continue;
         }
-        wanted.extend(digests(run).map(EntryName::Artifact));
-        if !bundle.short_outputs.contains_key(&id) {
-            wanted.insert(EntryName::Output(id));
+        for name in contents_of(bundle, run) {
+            let Some(&facts) = bundle.manifest.files.get(&name) else {
+                continue;
+            };
+            let held = match target.contains(&facts.sha256)? {
+                true => Held::Here,
+                false => Held::Nowhere,
+            };
+            if held == Held::Nowhere || added.contains(id) {
+                wanted.insert(name, (facts, held));
+            }
         }
     }
-    let mut new = BTreeSet::new();
-    let mut seen = BTreeSet::new();
-    for name in wanted {
-        let facts = bundle.manifest.files.get(&name);
-        if let Some(facts) = facts
-            && seen.insert(facts.sha256)
-            && !target.contains(&facts.sha256)?
-        {
-            new.insert(name);
-        }
-    }
-    Ok(new)
+    Ok(wanted)
+}
+
+fn contents_of<'a>(
+    bundle: &Inspected,
+    run: &'a StoredRun,
+) -> impl Iterator<Item = EntryName> + use<'a> {
+    let id = run.opening.run_id;
+    let is_short = bundle.short_outputs.contains_key(&id);
+    let output = (!is_short).then_some(EntryName::Output(id));
+    digests(run).map(EntryName::Artifact).chain(output)
 }
 
 /// Everything was checked once, and is checked again while it is copied: the file may have been changed in between.
-fn put(
+fn put<R: Read + Seek>(
     target: &mut dyn Target,
-    archive: &mut Archive<File>,
-    bundle: &Inspected,
+    archive: &mut Archive<R>,
     name: EntryName,
+    facts: &FileFacts,
 ) -> Result<(), StoreError> {
     let entry = archive.entries.get(&name).copied();
-    let facts = bundle.manifest.files.get(&name);
-    let (Some(entry), Some(facts)) = (entry, facts) else {
-        return Err(refused(format!("`{name}` is not there")));
-    };
+    let entry = entry.ok_or_else(|| refused(format!("`{name}` is not there")))?;
     let mut contents = archive.contents(&entry)?.expecting(facts.sha256);
     target.put(&facts.sha256, facts.bytes, &mut contents)
 }

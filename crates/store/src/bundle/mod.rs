@@ -8,6 +8,7 @@ mod contents;
 mod export;
 mod format;
 mod headers;
+// Connected when `crate::objects` is there: `mod history;` and `pub use history::{HistorySource, HistoryTarget};`.
 mod import;
 mod output;
 mod sides;

@@ -187,7 +187,7 @@ fn nothing_hides_after_compressed_contents() {
 }
 
 /// The structure alone.
-fn open(bytes: Vec<u8>) -> Option<usize> {
+fn open(bytes: &[u8]) -> Option<usize> {
     let archive = Archive::open(Cursor::new(bytes), PathBuf::new(), &Limits::default());
     archive.ok().map(|archive| archive.entries.len())
 }
@@ -209,28 +209,31 @@ fn wide_fields_are_read() {
     let plain = SimpleFileOptions::default()
         .compression_method(zip::CompressionMethod::Stored)
         .unix_permissions(0o644);
-    let wide = written(3, plain.large_file(true)).unwrap();
-    assert_eq!(open(wide.clone()), Some(3));
+    let mut wide = written(3, plain.large_file(true)).unwrap();
+    assert_eq!(open(&wide), Some(3));
     // The sizes stand in the wide field; a byte of it that is changed in one place is noticed.
     let name = EntryName::Output(RunId::from_bytes([0; 16])).to_string();
-    let mut changed = wide;
-    changed[30 + name.len() + 4] ^= 1;
-    assert_eq!(open(changed), None);
-    // At and over the number of files that the short form can say.
-    assert_eq!(open(written(65_535, plain).unwrap()), Some(65_535));
-    let many = written(65_536, plain).unwrap();
-    assert_eq!(open(many.clone()), Some(65_536));
+    wide[30 + name.len() + 4] ^= 1;
+    assert_eq!(open(&wide), None);
+}
+
+/// At and over the number of files that the short form can say.
+#[test]
+fn many_files_are_read() {
+    let plain = SimpleFileOptions::default()
+        .compression_method(zip::CompressionMethod::Stored)
+        .unix_permissions(0o644);
+    assert_eq!(open(&written(65_535, plain).unwrap()), Some(65_535));
+    let mut many = written(65_536, plain).unwrap();
+    assert_eq!(open(&many), Some(65_536));
     for back in 1..=(22 + 20 + 56) {
-        let mut changed = many.clone();
-        let at = changed.len() - back;
-        changed[at] ^= 0x10;
+        let at = many.len() - back;
         // Versions say nothing about where anything is.
-        let is_version = (83..=86).contains(&back);
-        assert_eq!(
-            open(changed).is_some(),
-            is_version,
-            "{back} bytes before the end"
-        );
+        if !(83..=86).contains(&back) {
+            many[at] ^= 0x10;
+            assert_eq!(open(&many), None, "{back} bytes before the end");
+            many[at] ^= 0x10;
+        }
     }
 }
 
