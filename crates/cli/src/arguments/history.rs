@@ -149,7 +149,7 @@ pub(crate) struct LogsArgs {
     /// Only the last N lines.
     #[arg(long, value_name = "N", help_heading = "What is printed")]
     pub(crate) tail: Option<usize>,
-    /// Of a run that goes on: print what comes until it ends.
+    /// Of a run that goes on: print what comes until it ends; on a terminal, line by line.
     #[arg(long, short, help_heading = "What is printed", conflicts_with = "head")]
     pub(crate) follow: bool,
 
@@ -367,8 +367,8 @@ Examples:
   cofferdam runs list --status failure --count";
 
 const LOGS_EXAMPLES: &str = "\
-On a terminal, colours of the program pass and everything else that would steer the terminal is shown escaped; binary output is shown as its size and a beginning; what is longer
-than the terminal goes through a pager (COFFERDAM_PAGER, PAGER, else `less -FRX`; empty or `cat` for none). Piped, both streams come as they were written; nothing is added or
+On a terminal, colours of the program pass and everything else that would steer the terminal is shown escaped; binary output is shown as its size and a beginning; what is longer \
+than the terminal goes through a pager (COFFERDAM_PAGER, PAGER, else `less -FRX`; empty or `cat` for none). Piped, both streams come as they were written; nothing is added or \
 escaped.
 
 Examples:
@@ -378,7 +378,7 @@ Examples:
   cofferdam runs logs 019a8c3e-7f2b --stdout > out.bin";
 
 const DIFF_EXAMPLES: &str = "\
-Runs differ when their stdout or stderr as it is stored, their ending with exit code, signal and limit, the names of their environment variables, or their artifacts (added, removed,
+Runs differ when their stdout or stderr as it is stored, their ending with exit code, signal and limit, the names of their environment variables, or their artifacts (added, removed, \
 or other contents) differ. Command, duration and usage are shown and never make runs differ. With one of the -only options, only that counts.
 
 Examples:

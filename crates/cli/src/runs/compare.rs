@@ -128,7 +128,11 @@ pub(crate) fn compare(a: Side<'_>, b: Side<'_>, scope: Scope, context: usize) ->
     let everything = scope == Scope::Everything;
     let stream = |stream| {
         let bytes = |side: Side<'_>| log::stream(side.output, stream);
-        let compared = || unified::compare(&bytes(a), &bytes(b), context, Bounds::USUAL);
+        let compared = || StreamDiff {
+            a_not_kept: words::not_kept(a.run, stream),
+            b_not_kept: words::not_kept(b.run, stream),
+            ..unified::compare(&bytes(a), &bytes(b), context, Bounds::USUAL)
+        };
         scope.includes(stream).then(compared)
     };
     let (stdout, stderr) = (stream(Stream::Stdout), stream(Stream::Stderr));

@@ -81,9 +81,13 @@ fn page(comparison: &Comparison, paint: Paint) -> String {
         ("stdout", &comparison.stdout),
         ("stderr", &comparison.stderr),
     ] {
-        if let Some(diff) = diff.as_ref().filter(|diff| !diff.same) {
+        let Some(diff) = diff else {
+            continue;
+        };
+        if !diff.same {
             stream(&mut text, name, diff, comparison, paint);
         }
+        not_kept(&mut text, name, diff);
     }
     usage(&mut text, &comparison.usage, paint);
     let sum = if comparison.same {
@@ -176,6 +180,18 @@ fn stream(text: &mut String, name: &str, diff: &StreamDiff, comparison: &Compari
                 text.push_str("\\ No newline at end of output\n");
             }
         }
+    }
+}
+
+/// Nobody may take what is left for the whole.
+fn not_kept(text: &mut String, name: &str, diff: &StreamDiff) {
+    if diff.a_not_kept > 0 || diff.b_not_kept > 0 {
+        let bytes = amount::bytes;
+        let (a, b) = (bytes(diff.a_not_kept), bytes(diff.b_not_kept));
+        let _ = writeln!(
+            text,
+            "\n{name}: {a} and {b} were not kept and are not compared"
+        );
     }
 }
 
@@ -313,6 +329,20 @@ differ in ending, stdout, environment, artifacts
         );
         assert!(text.ends_with("\nthe same\n"), "{text}");
         assert!(!text.contains("@@") && text.contains("duration"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_kept_is_not_called_the_same_in_silence() {
+        let mut run = sample::exited(0);
+        run.log.stderr.removed = 4096;
+        let side = Side {
+            run: &run,
+            output: &[],
+        };
+        let comparison = compare::compare(side, side, Scope::Everything, 3);
+        let text = page(&comparison, Paint::Plain);
+        let said = "\nstderr: 4 KiB and 4 KiB were not kept and are not compared\n";
+        assert!(comparison.same && text.contains(said), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use cofferdam_store::model::{Outcome, StoredRun, StreamKept};
 use cofferdam_store::{DataDir, RunId};
 
 use super::printer::{Printer, Streams};
-use super::{binary, find, open_history};
+use super::{binary, find, open_history, words};
 use crate::arguments::history::LogsArgs;
 use crate::failure::Failure;
 use crate::terminal::amount;
@@ -95,14 +95,9 @@ const fn each_stream(run: &StoredRun) -> [(Stream, StreamKept); 2] {
 
 /// What is not there any more is said.
 fn cuts(run: &StoredRun, streams: Streams) -> Vec<String> {
-    let lost = |stream| match (&run.outcome, stream) {
-        (Outcome::Ended(closing), Stream::Stdout) => closing.stdout.lost,
-        (Outcome::Ended(closing), Stream::Stderr) => closing.stderr.lost,
-        (Outcome::Running | Outcome::Interrupted { .. }, _) => 0,
-    };
     let mut notes = Vec::new();
-    for (stream, kept) in each_stream(run) {
-        let gone = kept.removed.saturating_add(lost(stream));
+    for stream in [Stream::Stdout, Stream::Stderr] {
+        let gone = words::not_kept(run, stream);
         if streams.includes(stream) && gone > 0 {
             notes.push(format!(
                 "note: {} of {stream} were not kept",

@@ -13,6 +13,9 @@ pub(crate) struct StreamDiff {
     pub(crate) same: bool,
     pub(crate) a_bytes: u64,
     pub(crate) b_bytes: u64,
+    /// What the programs wrote beyond that, and what is not kept. It is not compared.
+    pub(crate) a_not_kept: u64,
+    pub(crate) b_not_kept: u64,
     pub(crate) hunks: Vec<Hunk>,
     /// Why there are no lines, though they differ.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,6 +77,8 @@ pub(crate) fn compare(a: &[u8], b: &[u8], context: usize, bounds: Bounds) -> Str
         same: a == b,
         a_bytes: u64::try_from(a.len()).unwrap_or(u64::MAX),
         b_bytes: u64::try_from(b.len()).unwrap_or(u64::MAX),
+        a_not_kept: 0,
+        b_not_kept: 0,
         hunks: Vec::new(),
         not_shown: None,
     };

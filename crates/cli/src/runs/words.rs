@@ -1,7 +1,7 @@
 //! Runs in words: how one ended, which colour that has, and its command as one would type it.
 
-use cofferdam_contract::ending::EndingRecord;
-use cofferdam_store::model::{Closing, Outcome, Status};
+use cofferdam_contract::ending::{EndingRecord, Stream};
+use cofferdam_store::model::{Closing, Outcome, Status, StoredRun};
 
 use crate::terminal::colour::Colour;
 use crate::terminal::text::safe;
@@ -51,6 +51,20 @@ fn ended(closing: &Closing) -> String {
             format!("never started: {message} [{code}]")
         }
     }
+}
+
+/// How many bytes of a stream were written and are not there any more.
+pub(crate) fn not_kept(run: &StoredRun, stream: Stream) -> u64 {
+    let closing = match &run.outcome {
+        Outcome::Ended(closing) => Some(closing),
+        Outcome::Running | Outcome::Interrupted { .. } => None,
+    };
+    let (kept, seen) = match stream {
+        Stream::Stdout => (run.log.stdout, closing.map(|closing| closing.stdout)),
+        Stream::Stderr => (run.log.stderr, closing.map(|closing| closing.stderr)),
+    };
+    let lost = seen.map_or(0, |seen| seen.lost);
+    kept.removed.saturating_add(lost)
 }
 
 /// What the column EXIT shows.
