@@ -1,12 +1,12 @@
 //! `cofferdam runs logs`: what a run wrote, and with `--follow` what it writes.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_store::log::{self, Chunk};
 use cofferdam_store::model::{Outcome, StoredRun, StreamKept};
 use cofferdam_store::{DataDir, RunId};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::printer::{Printer, Streams};
 use super::{binary, find, open_history, words};
@@ -18,7 +18,10 @@ use crate::terminal::pager::{self, Paging};
 use crate::terminal::size::Target;
 
 /// How often a run that goes on is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 pub(crate) fn logs(args: &LogsArgs, dir: &DataDir) -> Result<ExitCode, Failure> {
     let history = open_history(dir)?;
@@ -28,12 +31,7 @@ pub(crate) fn logs(args: &LogsArgs, dir: &DataDir) -> Result<ExitCode, Failure> 
     let mut printer = Printer::new(args, run.opening.started_at, target);
     if args.follow {
         drop(history);
-        follow(
-            &mut printer,
-            || fetch(dir, id),
-            output::write_stdout,
-            || std::thread::sleep(LOOK_EVERY),
-        )?;
+        follow(&mut printer, || fetch(dir, id), output::write_stdout, wait)?;
         return Ok(ExitCode::SUCCESS);
     }
     let chunks = history.output(id)?;
@@ -120,7 +118,7 @@ fn follow(
     printer: &mut Printer,
     mut fetch: impl FnMut() -> Result<(Vec<Chunk>, Outcome), Failure>,
     mut write: impl FnMut(&[u8]) -> Result<Reader, Failure>,
-    mut wait: impl FnMut(),
+    mut wait: impl FnMut() -> Reader,
 ) -> Result<(), Failure> {
     let mut seen = Seen::default();
     loop {
@@ -135,10 +133,20 @@ fn follow(
         } else {
             write(&bytes)?
         };
-        if !goes_on || reader == Reader::Gone {
+        if !goes_on || reader == Reader::Gone || wait() == Reader::Gone {
             return Ok(());
         }
-        wait();
+    }
+}
+
+/// Until the next look. A reader that goes while nothing is written would not be noticed otherwise.
+fn wait() -> Reader {
+    let stdout = std::io::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+    match rustix::event::poll(&mut fds, Some(&LOOK_EVERY)) {
+        Ok(_) if fds.iter().any(|fd| fd.revents().intersects(gone)) => Reader::Gone,
+        Ok(_) | Err(_) => Reader::There,
     }
 }
 
@@ -181,7 +189,9 @@ mod tests {
     use super::*;
     use crate::runs::sample::{self, STARTED, err, out};
 
+    /// The reader goes at a write, or after some looks at which nothing is new.
     fn followed(states: Vec<(Vec<Chunk>, Outcome)>, until: usize) -> (String, usize) {
+        let patience = 10;
         let mut printer = Printer::new(&LogsArgs::default(), STARTED, Target::Pipe);
         let mut states = states.into_iter();
         let mut printed = Vec::new();
@@ -198,7 +208,14 @@ mod tests {
                     Reader::There
                 })
             },
-            || waited += 1,
+            || {
+                waited += 1;
+                if waited < patience {
+                    Reader::There
+                } else {
+                    Reader::Gone
+                }
+            },
         );
         assert!(done.is_ok());
         (String::from_utf8_lossy(&printed).into_owned(), waited)
@@ -226,6 +243,8 @@ mod tests {
     fn nobody_reading_ends_it() {
         let states = vec![(vec![out(0, b"a\n")], Outcome::Running)];
         assert_eq!(followed(states, 1), ("a\n".to_owned(), 0));
+        let quiet = vec![(vec![out(0, b"a\n")], Outcome::Running)];
+        assert_eq!(followed(quiet, 99), ("a\n".to_owned(), 10));
     }
 
     #[test]

@@ -62,14 +62,22 @@ pub(crate) enum LineKind {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) bytes: usize,
+    /// Each line costs memory of its own.
+    pub(crate) lines: usize,
     pub(crate) time: Duration,
 }
 
 impl Bounds {
     pub(crate) const USUAL: Self = Self {
         bytes: 16 << 20,
+        lines: 500_000,
         time: Duration::from_secs(2),
     };
+
+    fn are_exceeded_by(self, output: &[u8]) -> bool {
+        let lines = || output.iter().filter(|byte| **byte == b'\n').count();
+        output.len() > self.bytes || lines() > self.lines
+    }
 }
 
 pub(crate) fn compare(a: &[u8], b: &[u8], context: usize, bounds: Bounds) -> StreamDiff {
@@ -87,7 +95,7 @@ pub(crate) fn compare(a: &[u8], b: &[u8], context: usize, bounds: Bounds) -> Str
     }
     if binary::is_binary(a) || binary::is_binary(b) {
         diff.not_shown = Some(NotShown::Binary);
-    } else if a.len().max(b.len()) > bounds.bytes {
+    } else if bounds.are_exceeded_by(a) || bounds.are_exceeded_by(b) {
         diff.not_shown = Some(NotShown::TooLarge);
     } else {
         match hunks(a, b, context, bounds.time) {
@@ -208,6 +216,14 @@ mod tests {
         };
         assert_eq!(
             compare(b"long", b"l", 3, small).not_shown,
+            Some(NotShown::TooLarge)
+        );
+        let few = Bounds {
+            lines: 1,
+            ..Bounds::USUAL
+        };
+        assert_eq!(
+            compare(b"a\n", b"\n\n", 3, few).not_shown,
             Some(NotShown::TooLarge)
         );
         let hurried = Bounds {
