@@ -262,7 +262,7 @@ mod tests {
         let run = sample::exited(0);
         let (text, previews) = without_binary(&chunks, &run, Streams::Both);
         assert_eq!(text, [err(1, b"text\n")]);
-        assert!(previews.starts_with("[stdout] binary, 9 B"), "{previews}");
+        assert!(previews.starts_with("[stdout] binary, 9 "), "{previews}");
         assert!(previews.contains("--stdout > FILE") && !previews.contains('\u{1b}'));
         let only = Streams::Only(Stream::Stderr);
         assert_eq!(without_binary(&chunks, &run, only).1, "");
