@@ -1,5 +1,7 @@
 //! The command line's grammar: what can be said, with help and examples. Turning it into a request is each verb's own work.
 
+pub(crate) mod history;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use crate::config::Choice;
 use crate::config::spelling;
+use history::{ArtifactsArgs, RunsArgs};
 
 /// Runs untrusted work inside hard limits and returns a result that can be trusted.
 #[derive(Debug, Parser)]
@@ -24,6 +27,9 @@ pub(crate) struct Cli {
     /// Read this configuration file too; it wins over the system's and the user's.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Where history is kept [env: COFFERDAM_DATA_DIR] [default: $XDG_DATA_HOME/cofferdam or ~/.local/share/cofferdam].
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -33,6 +39,8 @@ pub(crate) struct Cli {
 struct RunOnly {
     #[arg(long)]
     config: Option<PathBuf>,
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -45,6 +53,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     {
         return Ok(Cli {
             config: only.config,
+            data_dir: only.data_dir,
             verb: Verb::Run(Box::new(only.run)),
         });
     }
@@ -57,6 +66,8 @@ pub(crate) enum Verb {
     Seal(SealArgs),
     Execute(ExecuteArgs),
     Verify(VerifyArgs),
+    Runs(RunsArgs),
+    Artifacts(ArtifactsArgs),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Completions(CompletionsArgs),
@@ -253,11 +264,11 @@ pub(crate) struct CompletionsArgs {
 /// Print the manual page.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  cofferdam man | man -l -\n  cofferdam man run | man -l -"
+    after_long_help = "Examples:\n  cofferdam man | man -l -\n  cofferdam man run | man -l -\n  cofferdam man runs list | man -l -"
 )]
 pub(crate) struct ManArgs {
-    /// The page of one command.
-    pub(crate) command: Option<String>,
+    /// The page of one command: `run`, `runs list` or `runs-list`.
+    pub(crate) command: Vec<String>,
 }
 
 const RUN_EXAMPLES: &str = "\

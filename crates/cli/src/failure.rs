@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_engine::error::EngineError;
+use cofferdam_store::StoreError;
 
 /// Why a command could not do its work.
 #[derive(Debug)]
@@ -64,6 +65,12 @@ impl From<EngineError> for Failure {
             EngineError::Invalid(problems) => Self::problems(error.code(), problems),
             other => Self::new(error.code(), other.to_string()),
         }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::new(error.code(), error.to_string())
     }
 }
 

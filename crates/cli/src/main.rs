@@ -1,6 +1,7 @@
 //! The one binary, `cofferdam`. A file per verb; this one only chooses.
 
 mod arguments;
+mod artifacts;
 mod completions;
 mod config;
 mod config_show;
@@ -9,7 +10,9 @@ mod execute;
 mod failure;
 mod man;
 mod run;
+mod runs;
 mod seal;
+mod terminal;
 mod verify;
 
 use std::process::ExitCode;
@@ -26,6 +29,8 @@ fn main() -> ExitCode {
         Verb::Seal(args) => seal::seal(&args),
         Verb::Execute(args) => execute::execute(&args),
         Verb::Verify(args) => verify::verify(&args),
+        Verb::Runs(args) => runs::runs(args, cli.data_dir),
+        Verb::Artifacts(args) => artifacts::artifacts(&args, cli.data_dir),
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Config(args) => config_show::show(args, cli.config),
         Verb::Completions(args) => completions::completions(&args),

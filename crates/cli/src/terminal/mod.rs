@@ -1,0 +1,11 @@
+//! What a person sees: widths, colours, tables, times in words, a pager. Knows nothing of runs.
+
+pub(crate) mod amount;
+pub(crate) mod colour;
+pub(crate) mod control;
+pub(crate) mod output;
+pub(crate) mod pager;
+pub(crate) mod size;
+pub(crate) mod table;
+pub(crate) mod text;
+pub(crate) mod time;
