@@ -184,7 +184,7 @@ fn surely(
             })?
         }
         Until::Class(class) => view.run(from, class, VALUE_LOOK)?,
-        Until::Length(_) | Until::PemEnd => return Err(Not::Here),
+        Until::Length(_) | Until::PemEnd(_) => return Err(Not::Here),
     };
     let value = view.slice(from, end);
     let escaped = matches!(until, Until::Quote(_)) && view.at(end)? == Some(b'\\');
@@ -226,11 +226,11 @@ fn perhaps(view: View<'_>, from: usize, kind: Kind) -> Verdict {
     }
     let digit = value.iter().any(u8::is_ascii_digit);
     let letter = value.iter().any(u8::is_ascii_alphabetic);
-    let call = memchr::memchr(b'(', value).is_some();
+    let code = memchr::memchr(b'(', value).is_some() || is_identifier(value);
     let dense = value.len() >= 20 && value.iter().all(u8::is_ascii_alphanumeric);
     let found = match kind {
-        Kind::Password => (digit && value.len() >= 4 && !call) || fills_line(view, from, end)?,
-        Kind::Issued => !call && ((digit && letter && value.len() >= 6) || dense),
+        Kind::Password => (digit && value.len() >= 4 && !code) || fills_line(view, from, end)?,
+        Kind::Issued => !code && ((digit && letter && value.len() >= 6) || dense),
         Kind::Vague | Kind::Authorization | Kind::BarePwd => false,
     };
     match found {
@@ -240,6 +240,15 @@ fn perhaps(view: View<'_>, from: usize, kind: Kind) -> Verdict {
         }),
         false => Err(Not::Here),
     }
+}
+
+/// `node.next_token2`: lower-case words joined by `_`, with two digits at most.
+fn is_identifier(value: &[u8]) -> bool {
+    let plain = |byte: &u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'.')
+    };
+    let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
+    value.iter().all(plain) && value.contains(&b'_') && digits <= 2
 }
 
 /// Whether the value is one word and the line ends after it, as in YAML.

@@ -180,8 +180,55 @@ pub(super) enum Until {
     Quote(u8),
     /// To `\"`, in JSON within a string.
     EscapedQuote(u8),
-    /// To the end of the line that ends a private key.
-    PemEnd,
+    /// To the end of the line that ends a private key, or until what comes is no key.
+    PemEnd(Body),
+}
+
+/// What the lines after the first one of a private key look like, so that a key without an end does not take all that follows with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Body {
+    /// Characters of base64 at the end of what has passed.
+    run: usize,
+    /// The line so far has 32 of them in a row.
+    long: bool,
+    /// The line so far has something else.
+    mixed: bool,
+    /// Lines in a row, up to this one, that cannot belong to a key.
+    foreign: usize,
+}
+
+/// After so many lines in a row that cannot belong to a private key, the key is over. A key may have headers and an empty line at its beginning.
+const MOST_FOREIGN_LINES: usize = 8;
+
+impl Body {
+    /// Passes over the bytes; where the key is over, says so.
+    pub(super) fn pass(&mut self, bytes: &[u8]) -> Option<usize> {
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                b'\n' => {
+                    let belongs = self.long || (self.run > 0 && !self.mixed);
+                    let foreign = if belongs { 0 } else { self.foreign + 1 };
+                    if foreign > MOST_FOREIGN_LINES {
+                        return Some(at);
+                    }
+                    *self = Self {
+                        foreign,
+                        ..Self::default()
+                    };
+                }
+                b'+' | b'/' | b'=' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+                    self.run += 1;
+                    self.long |= self.run >= 32;
+                }
+                b'\r' => {}
+                _ => {
+                    self.run = 0;
+                    self.mixed = true;
+                }
+            }
+        }
+        None
+    }
 }
 
 /// A secret that begins at `from`.

@@ -19,7 +19,7 @@
 //! | 5 connection strings | as 1: `Password=…;`, `pwd=…;`. After `;` the value goes to the next `;`, with blanks |
 //! | 6 GitHub | `ghp_`, `gho_`, `ghu_`, `ghs_`, `ghr_` and 36 letters or digits at least; `github_pat_` and 22 |
 //! | 7 keys in URLs | as 1: `?api_key=…&`, also with `%3D` or `%3A` for the separator |
-//! | 8 private keys | from `-----BEGIN … PRIVATE KEY-----` and a line end (also `\n` in a string) to the end of the END line, whatever is between; to the end of the output if there is no END |
+//! | 8 private keys | from `-----BEGIN … PRIVATE KEY-----` and a line end (also `\n` in a string) to the end of the END line, whatever is between. Without an END it goes to the end of the output, or until 8 lines in a row cannot belong to a key: neither base64 alone nor with 32 characters of it in a row |
 //! | 9 sk- keys | `sk-` and 20 of `[A-Za-z0-9_-]` at least, with a digit and ten letters or digits in a row; `sk_live_`, `sk_test_`, `rk_live_`, `rk_test_` and 16 letters or digits |
 //! | 10 Slack | `xoxb-`, `xoxa-`, `xoxp-`, `xoxr-`, `xoxs-` and 10 of `[A-Za-z0-9_-]` |
 //! | 11 Google | `AIza` and 35 of `[A-Za-z0-9_-]` at least |
@@ -32,7 +32,7 @@
 //! - After `=` without blanks, and after a header `X-…:`, the value is replaced to the next blank, quote or one of `&;,)]}<>|\`; in a line that begins with a name in capitals, like
 //!   those of `env` and `export`, to the next blank.
 //! - Elsewhere (`token: abc`, `password = abc`) it may be code or a sentence. Replaced is: after a password name, a value with a digit and 4 characters, or of 4 characters that
-//!   ends the line; after the others, one with a digit, a letter and 6 characters, or 20 letters. `_PASS` and `_AUTH` do not count here.
+//!   ends the line; after the others, one with a digit, a letter and 6 characters, or 20 letters; not an identifier with `_` and up to two digits. `_PASS` and `_AUTH` do not count here.
 //! - Never replaced: `true`, `null`, `string`, `required` and the like, `$NAME`, `${…}`, `$(…)`, `{{…`, `<password>`, `***`, numbers of up to 5 digits (unless a password), a value that
 //!   repeats the name, and what follows `PWD=` if it begins like a path.
 //!

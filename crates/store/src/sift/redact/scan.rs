@@ -5,7 +5,7 @@
 
 use memchr::memmem;
 
-use super::bytes::{Flow, MARK, Not, Secret, Until, Verdict, View, is};
+use super::bytes::{Body, Flow, MARK, Not, Secret, Until, Verdict, View, is};
 use super::{assign, tokens};
 
 /// What is kept of what has passed, to read names backwards: a name, `export ` and the byte before.
@@ -197,7 +197,7 @@ impl Scan {
             }
             Until::Quote(quote) => through_quoted(view, quote, until),
             Until::EscapedQuote(quote) => through_escaped(view, quote, until),
-            Until::PemEnd => through_private_key(view),
+            Until::PemEnd(body) => through_private_key(view, body),
         };
         self.resume_at(self.emitted + passed);
         self.swallowing = left;
@@ -312,17 +312,31 @@ fn through_escaped(view: View<'_>, quote: u8, until: Until) -> (usize, Option<Un
     (view.bytes.len(), Some(until))
 }
 
-/// To the end of the line that ends the key. Only as much is kept as that line may be long.
-fn through_private_key(view: View<'_>) -> (usize, Option<Until>) {
+/// To the end of the line that ends the key, or to where it cannot go on. Only as much is kept as the last line may be long.
+fn through_private_key(view: View<'_>, mut body: Body) -> (usize, Option<Until>) {
+    let (passed, end) = private_key_end(view);
+    let before = view.bytes.get(..passed).unwrap_or_default();
+    match (body.pass(before), end) {
+        (Some(over), _) => (over, None),
+        (None, Some(end)) => (end, None),
+        (None, None) => (passed, Some(Until::PemEnd(body))),
+    }
+}
+
+/// How much lies before the line that ends the key, as far as that is known, and where that line ends.
+fn private_key_end(view: View<'_>) -> (usize, Option<usize>) {
     let mut at = 0;
     while let Some(offset) = memmem::find(view.bytes.get(at..).unwrap_or_default(), PEM_END) {
         at += offset;
         match tokens::label_end(view, at + PEM_END.len()) {
-            Ok(Some(end)) => return (end, None),
+            Ok(Some(end)) => return (at, Some(end)),
             Ok(None) => at += PEM_END.len(),
-            Err(_) => return (at, Some(Until::PemEnd)),
+            Err(_) => return (at, None),
         }
     }
-    let kept = PEM_END_LINE.min(view.bytes.len() - at);
-    (view.bytes.len() - kept, Some(Until::PemEnd))
+    let kept = match view.flow {
+        Flow::Open => PEM_END_LINE.min(view.bytes.len() - at),
+        Flow::Ended => 0,
+    };
+    (view.bytes.len() - kept, None)
 }

@@ -162,10 +162,28 @@ fn private_keys_of_any_length() {
         "QUJD\n".repeat(50_000)
     );
     assert_hidden(&long);
+    let encrypted =
+        "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF0123456789ABCDEF\n\n";
+    assert_hidden(&format!(
+        "‹-----BEGIN RSA PRIVATE KEY-----\n{encrypted}{}›",
+        "x".repeat(10_000)
+    ));
     let public = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----\n";
     assert_eq!(text(public), public);
     let code = "if line == \"-----BEGIN PRIVATE KEY-----\" { go() }\n";
     assert_eq!(text(code), code);
+}
+
+#[test]
+fn a_mention_of_a_private_key_does_not_take_all_that_follows() {
+    let header = "/// -----BEGIN PRIVATE KEY-----\n";
+    let prose = "/// and so on, in words\n".repeat(100);
+    let (redacted, count) = redact_text(&Rules::builtin(), &format!("{header}{prose}"));
+    assert_eq!(count, 1);
+    assert_eq!(
+        redacted,
+        format!("/// [REDACTED]\n{}", "/// and so on, in words\n".repeat(92))
+    );
 }
 
 #[test]
@@ -241,6 +259,8 @@ fn what_is_no_secret_survives() {
         "hockey: 12ab34cd",
         "donkey=\"x\"",
         "cache_key=ab12cd34",
+        "dot2_token: node.dot2_token,",
+        "pub log_passwd: __u32,",
     ] {
         assert_eq!(
             redact_text(&Rules::builtin(), harmless),

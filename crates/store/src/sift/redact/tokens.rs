@@ -2,7 +2,7 @@
 
 use memchr::{memchr, memmem, memrchr};
 
-use super::bytes::{ALNUM, BEARER, KEYLIKE, MARK, Not, Secret, Until, Verdict, View, is};
+use super::bytes::{ALNUM, BEARER, Body, KEYLIKE, MARK, Not, Secret, Until, Verdict, View, is};
 
 /// How far the first part of a JSON web token, or the name and password in a URL, may reach.
 const FAR: usize = 1024;
@@ -169,7 +169,7 @@ pub(super) fn private_key(view: View<'_>, at: usize) -> Verdict {
     match view.at(end)? {
         None | Some(b'\n' | b'\r' | b' ' | b'\\') => Ok(Secret {
             from,
-            until: Until::PemEnd,
+            until: Until::PemEnd(Body::default()),
         }),
         Some(_) => Err(Not::Here),
     }
