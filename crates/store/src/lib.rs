@@ -13,6 +13,7 @@ pub mod error;
 pub mod id;
 pub mod log;
 pub mod model;
+pub mod sift;
 
 pub use data_dir::DataDir;
 pub use database::History;
