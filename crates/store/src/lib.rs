@@ -6,12 +6,14 @@
 //!
 //! Nothing secret is written: what goes into a journal goes through [`sift`] first, and there is no other way in.
 
+pub mod collect;
 pub mod data_dir;
 pub mod database;
 pub mod error;
 pub mod id;
 pub mod log;
 pub mod model;
+pub mod objects;
 
 pub use data_dir::DataDir;
 pub use database::History;
