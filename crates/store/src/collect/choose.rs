@@ -80,10 +80,21 @@ const WHOLE: [&[u8]; 14] = [
 
 /// Whether a file of this name usually holds keys or passwords. Upper and lower case are the same: `SERVER.PEM` is no safer.
 pub fn is_sensitive(name: &[u8]) -> bool {
-    let name = name.to_ascii_lowercase();
-    WHOLE.contains(&name.as_slice())
-        || BEGINNINGS.iter().any(|with| name.starts_with(with))
-        || ENDINGS.iter().any(|with| name.ends_with(with))
+    WHOLE.iter().any(|whole| name.eq_ignore_ascii_case(whole))
+        || BEGINNINGS.iter().any(|with| begins(name, with))
+        || ENDINGS.iter().any(|with| ends(name, with))
+}
+
+fn begins(name: &[u8], with: &[u8]) -> bool {
+    name.get(..with.len())
+        .is_some_and(|beginning| beginning.eq_ignore_ascii_case(with))
+}
+
+fn ends(name: &[u8], with: &[u8]) -> bool {
+    name.len()
+        .checked_sub(with.len())
+        .and_then(|at| name.get(at..))
+        .is_some_and(|ending| ending.eq_ignore_ascii_case(with))
 }
 
 #[cfg(test)]

@@ -699,3 +699,39 @@ fn a_file_that_grows_while_it_is_read_is_bounded_and_left_out() {
     );
     assert_eq!(place.objects.iter().count(), 0);
 }
+
+#[test]
+fn somebody_who_keeps_swapping_files_for_links_gets_nothing_from_outside() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let place = Place::new().unwrap();
+    place.put("d/outside", "mine").unwrap();
+    symlink(place.elsewhere.path(), place.at("e")).unwrap();
+    place.put("file", "mine").unwrap();
+    symlink(place.outside(), place.at("link")).unwrap();
+    rustix::fs::mkfifoat(CWD, place.at("pipe"), Mode::RWXU).unwrap();
+    let swap = |a: &str, b: &str| {
+        let flags = rustix::fs::RenameFlags::EXCHANGE;
+        rustix::fs::renameat_with(CWD, place.at(a), CWD, place.at(b), flags).unwrap();
+    };
+    let done = AtomicBool::new(false);
+    let mut kept_some = false;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                swap("d", "e");
+                swap("file", "link");
+                swap("link", "pipe");
+            }
+        });
+        for _ in 0..300 {
+            let after = place.collect(None).unwrap();
+            for artifact in after.artifacts {
+                kept_some = true;
+                assert_eq!(artifact.digest, crate::model::Digest::of(b"mine"));
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(kept_some);
+    assert_eq!(place.objects.iter().count(), 1);
+}

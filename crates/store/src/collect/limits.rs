@@ -30,7 +30,7 @@ pub trait Scan {
     /// The next bytes, in order. A secret may begin in one piece and end in the next.
     fn push(&mut self, bytes: &[u8]);
 
-    /// There are no more.
+    /// There are no more. Called once, unless a secret was found before.
     fn end(&mut self) {}
 
     /// Asked after each piece, so that reading stops at the first secret.

@@ -50,11 +50,11 @@ fn by_magic(beginning: &[u8]) -> Option<&'static str> {
     let found = MAGIC.iter().find(|(at, magic, media_type)| {
         let here = beginning.get(*at..).is_some_and(|b| b.starts_with(magic));
         // These two are kinds of one container.
-        let in_riff = !matches!(*media_type, "image/webp" | "audio/wav");
-        // Two letters are an ordinary beginning of a text as well.
-        let is_binary = magic.iter().any(|byte| !byte.is_ascii_graphic());
-        here && (in_riff || beginning.starts_with(b"RIFF"))
-            && (is_binary || *at > 0 || magic.len() > 4 || !is_text(beginning))
+        let needs_riff = matches!(*media_type, "image/webp" | "audio/wav");
+        // A few letters are an ordinary beginning of a text as well.
+        let is_telling = magic.len() > 4 || magic.iter().any(|byte| !byte.is_ascii_graphic());
+        here && (!needs_riff || beginning.starts_with(b"RIFF"))
+            && (is_telling || !is_text(beginning))
     });
     found.map(|(_, _, media_type)| *media_type)
 }
@@ -168,6 +168,8 @@ mod tests {
                 "text/plain; charset=utf-8",
             ),
             ("a", b"ID3 is how it begins", "text/plain; charset=utf-8"),
+            ("a", b"this ftyp of text", "text/plain; charset=utf-8"),
+            ("a", b"\0\0\0\x20ftypisom", "video/mp4"),
             ("a.woff2", b"wOF2\0\x01", "font/woff2"),
             ("noext", b"plain", "text/plain; charset=utf-8"),
             ("empty", b"", "text/plain; charset=utf-8"),

@@ -7,6 +7,7 @@ use super::limits::Scan;
 /// Passes contents on. At the first secret it fails, so that no more of the file is read or written.
 pub(super) struct Taste<'a, R> {
     from: R,
+    /// Until the end.
     scan: Option<Box<dyn Scan + 'a>>,
     beginning: Vec<u8>,
     verdict: Verdict,
@@ -41,7 +42,7 @@ impl<'a, R: Read> Taste<'a, R> {
         let room = BEGINNING.saturating_sub(self.beginning.len());
         self.beginning
             .extend_from_slice(piece.get(..room).unwrap_or(piece));
-        let Some(scan) = &mut self.scan else {
+        let Some(mut scan) = self.scan.take() else {
             return;
         };
         if piece.is_empty() {
@@ -51,6 +52,9 @@ impl<'a, R: Read> Taste<'a, R> {
         }
         if scan.found() {
             self.verdict = Verdict::Secret;
+        }
+        if !piece.is_empty() {
+            self.scan = Some(scan);
         }
     }
 }

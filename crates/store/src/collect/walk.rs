@@ -172,39 +172,49 @@ impl Walk<'_> {
     }
 
     fn look(&mut self, dir: BorrowedFd<'_>, name: &[u8], kind: FileType) -> Below {
-        // Most of what is passed over need not be asked about.
-        if choose::file(name) == Choice::PassOver && choose::directory(name) == Choice::PassOver {
-            return Below::Nothing;
-        }
-        let needs_stat = matches!(
-            kind,
-            FileType::RegularFile | FileType::CharacterDevice | FileType::Unknown
-        );
-        let stat = if needs_stat {
-            match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => Some(stat),
-                // Gone again.
+        let ask = || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+        let kind = match kind {
+            // Some file systems do not tell in their listings.
+            FileType::Unknown => match ask() {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
                 Err(_) => return Below::Nothing,
-            }
-        } else {
-            None
+            },
+            known => known,
         };
-        let kind = stat.map_or(kind, |stat| FileType::from_raw_mode(stat.st_mode));
-        let seen = match (kind, stat) {
-            (FileType::Directory, _) => match choose::directory(name) {
+        let seen = if kind == FileType::Directory {
+            match choose::directory(name) {
                 Choice::Look => return Below::Enter,
                 Choice::PassOver => return Below::Nothing,
                 Choice::Sensitive => Seen::SensitiveDirectory,
-            },
-            _ if choose::file(name) == Choice::PassOver => return Below::Nothing,
-            (FileType::RegularFile, Some(stat)) => Seen::File(meta(&stat), choose::file(name)),
-            // The mark that an overlay leaves for what was removed.
-            (FileType::CharacterDevice, Some(stat)) if stat.st_rdev == 0 => return Below::Nothing,
-            (kind, _) => Seen::Other(kind),
+            }
+        } else {
+            let choice = choose::file(name);
+            if choice == Choice::PassOver {
+                return Below::Nothing;
+            }
+            match kind {
+                FileType::RegularFile | FileType::CharacterDevice => {
+                    match ask().map(|stat| identify(&stat, choice)) {
+                        Ok(Some(seen)) => seen,
+                        // Gone again, or nothing that anybody left.
+                        Ok(None) | Err(_) => return Below::Nothing,
+                    }
+                }
+                other => Seen::Other(other),
+            }
         };
         self.path.extend_from_slice(name);
         (self.visit)(&self.path, seen);
         Below::Nothing
+    }
+}
+
+fn identify(stat: &Stat, choice: Choice) -> Option<Seen> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Some(Seen::File(meta(stat), choice)),
+        // The mark that an overlay leaves for what was removed.
+        FileType::CharacterDevice if stat.st_rdev == 0 => None,
+        other => Some(Seen::Other(other)),
     }
 }
 

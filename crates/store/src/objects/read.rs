@@ -140,10 +140,6 @@ impl Contents {
 
 impl Unchecked {
     fn read_all(&mut self) -> Result<Vec<u8>, StoreError> {
-        if self.left == 0 {
-            self.check_end()?;
-            return Ok(Vec::new());
-        }
         // The length is a claim until it is checked, so room is made as the contents come.
         let room = usize::try_from(self.left.min(1 << 20)).unwrap_or(0);
         let mut contents = Vec::with_capacity(room);
@@ -158,6 +154,11 @@ impl Unchecked {
 
     /// Like [`Read::read`]; the last bytes come only when all of them are what was stored.
     fn read(&mut self, into: &mut [u8]) -> Result<usize, StoreError> {
+        if self.left == 0 {
+            // Again each time: an end that was bad once stays bad. And contents of no length have only this.
+            self.check_end()?;
+            return Ok(0);
+        }
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX);
         let wanted = wanted.min(into.len());
         let into = into.get_mut(..wanted).unwrap_or_default();

@@ -6,6 +6,7 @@
 //!
 //! Threads and processes need no lock. Whoever stores contents that are there already sets the file's time to now, and [`Objects::remove_unused`] spares what is fresh.
 
+use std::borrow::Cow;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -68,7 +69,7 @@ impl Objects {
         let digest = Digest::of(contents);
         match self.known(&digest)? {
             Some(stored) => Ok(stored),
-            None => Staged::of(self, digest, contents)?.commit(),
+            None => Staged::of(self, digest, Cow::Borrowed(contents))?.commit(),
         }
     }
 

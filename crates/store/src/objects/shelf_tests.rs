@@ -227,6 +227,7 @@ fn a_large_damaged_object_never_ends_well() {
         "{error}"
     );
     assert!(read.len() < contents.len(), "the last bytes are held back");
+    reader.read(&mut [0; 8]).unwrap_err();
 }
 
 #[test]

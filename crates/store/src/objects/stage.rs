@@ -1,5 +1,6 @@
 //! Contents on their way into the store: read, hashed and compressed, but without a name until somebody commits to them.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
 
 use flate2::write::DeflateEncoder;
@@ -17,7 +18,7 @@ pub struct Staged<'a> {
     objects: &'a Objects,
     digest: Digest,
     head: Head,
-    body: Body,
+    body: Body<'a>,
 }
 
 #[derive(Debug)]
@@ -28,8 +29,8 @@ pub enum Staging<'a> {
 }
 
 #[derive(Debug)]
-enum Body {
-    Memory(Vec<u8>),
+enum Body<'a> {
+    Memory(Cow<'a, [u8]>),
     /// Already written, head and all.
     File(NamedTempFile),
 }
@@ -43,20 +44,21 @@ impl<'a> Staged<'a> {
     pub(super) fn of(
         objects: &'a Objects,
         digest: Digest,
-        contents: &[u8],
+        contents: Cow<'a, [u8]>,
     ) -> Result<Self, StoreError> {
+        let bytes = length(&contents);
         let packed =
-            format::pack(contents).map_err(StoreError::io("compress for", objects.dir()))?;
+            format::pack(&contents).map_err(StoreError::io("compress for", objects.dir()))?;
         let (form, body) = match packed {
-            Some(packed) => (Form::Deflate, packed),
-            None => (Form::Plain, contents.to_vec()),
+            Some(packed) => (Form::Deflate, Cow::Owned(packed)),
+            None => (Form::Plain, contents),
         };
         Ok(Self {
             objects,
             digest,
             head: Head {
                 form,
-                bytes: length(contents),
+                bytes,
                 stored: length(&body),
             },
             body: Body::Memory(body),
@@ -80,7 +82,7 @@ impl<'a> Staged<'a> {
         }
         if beginning.len() <= IN_MEMORY {
             let digest = Digest::of(&beginning);
-            return Self::of(objects, digest, &beginning).map(Staging::Ready);
+            return Self::of(objects, digest, Cow::Owned(beginning)).map(Staging::Ready);
         }
         let form = if format::shrinks(&beginning).map_err(unread())? {
             Form::Deflate
