@@ -7,6 +7,7 @@
 //! Nothing secret is written: what goes into a journal goes through [`sift`] first, and there is no other way in.
 
 pub mod bundle;
+pub mod collect;
 pub mod data_dir;
 pub mod database;
 pub mod error;
@@ -14,6 +15,7 @@ pub mod id;
 pub mod log;
 pub mod model;
 pub mod sift;
+pub mod objects;
 
 pub use data_dir::DataDir;
 pub use database::History;
