@@ -99,6 +99,20 @@ impl Host {
         }
     }
 
+    /// Where whoever runs `cofferdam` in this way keeps history.
+    pub fn history(&self, way: Way) -> PathBuf {
+        let name = match way {
+            Way::Root | Way::RootWithoutCgroups => "history",
+            Way::User => "history-of-user",
+        };
+        let dir = self.dir.path().join(name);
+        if !dir.exists() {
+            std::fs::create_dir_all(&dir).expect("a directory for history");
+            self.give(&dir, way);
+        }
+        dir
+    }
+
     /// This test's own directory; everybody may read it.
     pub fn dir(&self) -> &Path {
         self.dir.path()

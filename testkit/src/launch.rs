@@ -180,6 +180,8 @@ impl<'h> Launch<'h> {
         // A person's own settings are none of the tests' business.
         command
             .env_remove("COFFERDAM_NO_CGROUPS")
+            .env_remove("COFFERDAM_HISTORY")
+            .env("COFFERDAM_DATA_DIR", self.host.history(self.way))
             .env("XDG_CONFIG_HOME", Path::new("/nonexistent"));
         match self.way {
             Way::Root => {}

@@ -1,5 +1,6 @@
 //! The command line's grammar: what can be said, with help and examples. Turning it into a request is each verb's own work.
 
+pub(crate) mod bundle;
 pub(crate) mod history;
 
 use std::ffi::OsString;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use crate::config::Choice;
 use crate::config::spelling;
+use bundle::{AuditArgs, ExportArgs, ImportArgs, KeyArgs};
 use history::{ArtifactsArgs, RunsArgs};
 
 /// Runs untrusted work inside hard limits and returns a result that can be trusted.
@@ -68,6 +70,10 @@ pub(crate) enum Verb {
     Verify(VerifyArgs),
     Runs(RunsArgs),
     Artifacts(ArtifactsArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
+    Audit(AuditArgs),
+    Key(KeyArgs),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Completions(CompletionsArgs),
@@ -135,6 +141,35 @@ pub(crate) struct RunArgs {
     /// Run even if this limit cannot be enforced here. Can be given more than once.
     #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
     pub(crate) waive: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) history: HistoryArgs,
+}
+
+/// What is kept of a run.
+#[derive(Debug, Args, Default)]
+pub(crate) struct HistoryArgs {
+    /// Mark the run, to find it by and to keep it from being pruned. Can be given more than once.
+    #[arg(long, value_name = "KEY[=VALUE]", help_heading = "History")]
+    pub(crate) tag: Vec<String>,
+    /// The run that this one belongs to.
+    #[arg(long, value_name = "ID", help_heading = "History")]
+    pub(crate) parent: Option<String>,
+    /// Keep nothing of this run.
+    #[arg(long, help_heading = "History", conflicts_with_all = ["tag", "parent"])]
+    pub(crate) no_history: bool,
+    /// Do not keep the files that the run leaves in its workspace.
+    #[arg(long, help_heading = "History")]
+    pub(crate) no_artifacts: bool,
+}
+
+/// The places that every verb may be told.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// A configuration file besides the usual ones.
+    pub(crate) config: Option<PathBuf>,
+    /// Where history is kept.
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 /// The limits, as flags. Each accepts `unlimited`.
@@ -199,6 +234,8 @@ pub(crate) struct ExecuteArgs {
     /// How to isolate: `native` (default), or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
     pub(crate) backend: Option<Choice>,
+    #[command(flatten)]
+    pub(crate) history: HistoryArgs,
 }
 
 /// Check an envelope against its payload: digest, proof, schema and every limit; with --rerun, run it again and compare.

@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::ErrorCode;
+use cofferdam_store::collect::names::unescape;
 use cofferdam_store::model::{Artifact, ArtifactKind, Outcome, StoredRun};
 use cofferdam_store::{History, StoreError};
 use serde_json::json;
 
+use crate::arguments::Places;
 use crate::arguments::history::{
     ArtifactsArgs, ArtifactsCatArgs, ArtifactsGetArgs, ArtifactsListArgs, ArtifactsVerb,
 };
 use crate::failure::{self, Failure};
-use crate::runs::{contents, data_dir_in_force, find, is_binary, open_history, preview};
+use crate::runs::{Kept, contents, find, is_binary, open_history, preview};
 use crate::seal::pretty;
 use crate::terminal::amount;
 use crate::terminal::colour::{Colour, Paint, When};
@@ -28,11 +30,8 @@ use crate::terminal::text::safe;
 
 pub(crate) const SCHEMA: &str = "cofferdam.artifacts/1";
 
-pub(crate) fn artifacts(
-    args: &ArtifactsArgs,
-    data_dir: Option<PathBuf>,
-) -> Result<ExitCode, Failure> {
-    let history = open_history(&data_dir_in_force(data_dir)?)?;
+pub(crate) fn artifacts(args: &ArtifactsArgs, places: Places) -> Result<ExitCode, Failure> {
+    let history = open_history(&Kept::find(places)?)?;
     match &args.verb {
         ArtifactsVerb::List(args) => list(args, &history)?,
         ArtifactsVerb::Get(args) => get(args, &history)?,
@@ -172,7 +171,8 @@ fn named<'a>(run: &'a StoredRun, path: &str) -> Result<&'a Artifact, StoreError>
 /// The last part of its path, in the current directory: a path of a stranger leads nowhere else.
 fn own_name(artifact: &Artifact) -> Result<PathBuf, Failure> {
     let name = artifact.path.rsplit('/').next().unwrap_or_default();
-    let bytes = unescaped(name);
+    // A text that no name is written as leads to no file.
+    let bytes = unescape(name).unwrap_or_default();
     let fit = !bytes.is_empty()
         && !matches!(bytes.as_slice(), b"." | b"..")
         && !bytes.iter().any(|byte| matches!(byte, b'/' | 0));
@@ -182,31 +182,6 @@ fn own_name(artifact: &Artifact) -> Result<PathBuf, Failure> {
         let fix = "this is no name for a file; say where it goes with -o";
         Err(Failure::problem("PATH", &artifact.path, fix))
     }
-}
-
-/// `\xff` and `\\` as they were before they were stored; anything else stays.
-fn unescaped(name: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(name.len());
-    let mut rest = name.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = |digits: &[u8]| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(digits, 16).ok()
-        };
-        let (byte, left) = match (first, after) {
-            (b'\\', [b'\\', left @ ..]) => (b'\\', left),
-            (b'\\', [b'x', digits @ ..]) => match digits.split_at_checked(2) {
-                Some((digits, left)) if digits.iter().all(u8::is_ascii_hexdigit) => {
-                    (hex(digits).unwrap_or(b'\\'), left)
-                }
-                _ => (*first, after),
-            },
-            _ => (*first, after),
-        };
-        bytes.push(byte);
-        rest = left;
-    }
-    bytes
 }
 
 /// Never over a file that is there, nor through a link.
@@ -281,8 +256,6 @@ mod tests {
         for path in ["a/..", "..", ".", "", "a/", "\\x2fetc", "\\x00"] {
             assert_eq!(name(path), None, "{path}");
         }
-        assert_eq!(unescaped("a\\\\b\\xffc\\x"), b"a\\b\xffc\\x");
-        assert_eq!(unescaped("\\x+1\\xé"), "\\x+1\\xé".as_bytes());
     }
 
     #[test]

@@ -15,16 +15,18 @@ use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_store::model::RunKind;
 use jiff::Timestamp;
 
-use crate::arguments::ExecuteArgs;
+use crate::arguments::{ExecuteArgs, Places};
 use crate::config::Choice;
 use crate::failure::{self, Failure};
+use crate::history;
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
 
-pub(crate) fn execute(args: &ExecuteArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Failure> {
     let backend = backend(args.backend)?;
     // Read before signals are taken over: whoever waits for a pipe can still be ended with Ctrl-C.
     let sealed = open(&Document::read(&args.payload)?)?;
@@ -33,8 +35,16 @@ pub(crate) fn execute(args: &ExecuteArgs) -> Result<ExitCode, Failure> {
         .check_deadline(now)
         .map_err(|expired| Failure::new(ErrorCode::PayloadExpired, expired.to_string()))?;
     let place = place(backend, args.workspace.as_deref());
-    let envelope = answer(&sealed, place, &args.worker)?;
+    let settings = history::settings(places.config)?;
+    let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
+    if let Some(recording) = &mut recording {
+        recording.kind = RunKind::Payload;
+        recording.payload = Some(sealed.json().clone());
+    }
+    let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
+    let (envelope, record) = answer(&sealed, place, &args.worker, recording)?;
     failure::print(&pretty(&envelope)?)?;
+    history::afterwards(&record, kept_in.as_ref(), &settings);
     Ok(match envelope.status {
         Status::Success => ExitCode::SUCCESS,
         Status::Error => ExitCode::FAILURE,
@@ -72,7 +82,8 @@ pub(crate) fn answer(
     sealed: &Sealed,
     place: RunPlace,
     worker: &str,
-) -> Result<ResultEnvelope, Failure> {
+    recording: Option<Recording>,
+) -> Result<(ResultEnvelope, RunRecord), Failure> {
     let request = sealed.to_request(place).map_err(|unsupported| {
         Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
     })?;
@@ -82,7 +93,10 @@ pub(crate) fn answer(
     let cancel = cofferdam_engine::cancel_on_signals()?;
     let record = pipeline::run(
         grant,
-        streams(sealed, at_most, cancel.as_fd()),
+        Streams {
+            recording,
+            ..streams(sealed, at_most, cancel.as_fd())
+        },
         &Host::detect(),
     )?;
     if let Ending::NeverStarted(failure) = &record.ending
@@ -90,7 +104,8 @@ pub(crate) fn answer(
     {
         return Err(Failure::new(failure.code(), failure.message.clone()));
     }
-    envelope(sealed, &record, worker)
+    let envelope = envelope(sealed, &record, worker)?;
+    Ok((envelope, record))
 }
 
 /// Everything within the limit is kept, so that what is cut off is always over the limit.
@@ -124,6 +139,7 @@ fn streams<'a>(sealed: &Sealed, at_most: usize, cancel: BorrowedFd<'a>) -> Strea
         on_output_limit: OnLimit::Stop,
         evidence: Evidence::Full,
         cancel: Some(cancel),
+        recording: None,
     }
 }
 

@@ -2,12 +2,17 @@
 
 mod arguments;
 mod artifacts;
+mod audit;
 mod completions;
 mod config;
 mod config_show;
 mod doctor;
 mod execute;
+mod export;
 mod failure;
+mod history;
+mod import;
+mod key;
 mod man;
 mod run;
 mod runs;
@@ -17,22 +22,30 @@ mod verify;
 
 use std::process::ExitCode;
 
-use arguments::Verb;
+use arguments::{Places, Verb};
 
 fn main() -> ExitCode {
     let cli = match arguments::parse() {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),
     };
+    let places = Places {
+        config: cli.config,
+        data_dir: cli.data_dir,
+    };
     let done = match cli.verb {
-        Verb::Run(args) => run::run(*args, cli.config),
+        Verb::Run(args) => run::run(*args, places),
         Verb::Seal(args) => seal::seal(&args),
-        Verb::Execute(args) => execute::execute(&args),
+        Verb::Execute(args) => execute::execute(&args, places),
         Verb::Verify(args) => verify::verify(&args),
-        Verb::Runs(args) => runs::runs(args, cli.data_dir),
-        Verb::Artifacts(args) => artifacts::artifacts(&args, cli.data_dir),
+        Verb::Runs(args) => runs::runs(args, places),
+        Verb::Artifacts(args) => artifacts::artifacts(&args, places),
+        Verb::Export(args) => export::export(&args, places),
+        Verb::Import(args) => import::import(&args, places),
+        Verb::Audit(args) => audit::audit(&args, places),
+        Verb::Key(args) => key::key(&args),
         Verb::Doctor(args) => doctor::doctor(&args),
-        Verb::Config(args) => config_show::show(args, cli.config),
+        Verb::Config(args) => config_show::show(args, places.config),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Man(args) => man::man(&args),
     };

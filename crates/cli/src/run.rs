@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::{self, ErrorCode};
@@ -17,11 +16,12 @@ use cofferdam_contract::request::{
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
 
-use crate::arguments::{LimitArgs, OnOutputLimit, RunArgs};
-use crate::config::{self, Choice, Flags, Sources};
+use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
+use crate::config::{self, Choice, Flags, Merged, Sources};
 use crate::failure::{self, Failure};
+use crate::history;
 
-pub(crate) fn run(args: RunArgs, config: Option<PathBuf>) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
     let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
     let json = args.json;
     let stdin = input(args.stdin.as_deref())?;
@@ -35,8 +35,15 @@ pub(crate) fn run(args: RunArgs, config: Option<PathBuf>) -> Result<ExitCode, Fa
     } else {
         Evidence::Ending
     };
-    let request = request(args, config)?;
-    let grant = Grant::new(request)
+    let merged = config::load(Sources::of_process(
+        places.config,
+        flags(&args.limits, args.backend),
+        Limits::STREAMING,
+    ))
+    .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    let recording = history::recording(&args.history, places.data_dir, &merged.history)?;
+    let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
+    let grant = Grant::new(request(args, &merged)?)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
     let streams = Streams {
         stdin,
@@ -45,6 +52,7 @@ pub(crate) fn run(args: RunArgs, config: Option<PathBuf>) -> Result<ExitCode, Fa
         on_output_limit,
         evidence,
         cancel: Some(cancel.as_fd()),
+        recording,
     };
     let record = pipeline::run(grant, streams, &Host::detect())?;
     if json {
@@ -52,6 +60,7 @@ pub(crate) fn run(args: RunArgs, config: Option<PathBuf>) -> Result<ExitCode, Fa
     } else {
         explain(&record.ending);
     }
+    history::afterwards(&record, kept_in.as_ref(), &merged.history);
     Ok(ExitCode::from(codes::exit_code(&record.ending)))
 }
 
@@ -69,10 +78,7 @@ pub(crate) fn flags(limits: &LimitArgs, backend: Option<Choice>) -> Flags {
     }
 }
 
-fn request(args: RunArgs, config: Option<PathBuf>) -> Result<Request, Failure> {
-    let flags = flags(&args.limits, args.backend);
-    let merged = config::load(Sources::of_process(config, flags, Limits::STREAMING))
-        .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+fn request(args: RunArgs, merged: &Merged) -> Result<Request, Failure> {
     Ok(Request {
         argv: args.command,
         env: args

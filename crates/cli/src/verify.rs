@@ -76,7 +76,7 @@ struct Rerun {
 /// Does the work here and compares what must be the same: the status, the output, and the rule that was broken. Times and memory are not.
 fn rerun(args: &VerifyArgs, sealed: &Sealed, claimed: &ResultEnvelope) -> Result<Rerun, Failure> {
     let place = execute::place(execute::backend(args.backend)?, args.workspace.as_deref());
-    let ours = execute::answer(sealed, place, "verifier")?;
+    let (ours, _) = execute::answer(sealed, place, "verifier", None)?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));
     let mut differences = Vec::new();
     let mut compare = |field: &str, same: bool, claimed: String, ours: String| {

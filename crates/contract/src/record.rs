@@ -44,6 +44,8 @@ pub struct RunRecord {
     /// RFC 3339, UTC.
     #[schemars(extend("format" = "date-time"))]
     pub ended_at: String,
+    /// Why this run is not in the history, or not whole; null when it is there, and when none was to be kept.
+    pub unrecorded: Option<String>,
 }
 
 /// What the engine has in hand when a run is over; [`RunRecord::new`] derives the rest from it.
@@ -162,6 +164,7 @@ impl RunRecord {
             changes: run.changes,
             started_at: run.started_at.to_string(),
             ended_at: run.ended_at.to_string(),
+            unrecorded: None,
         }
     }
 }
@@ -285,6 +288,7 @@ mod tests {
                 "changes": [{"path": "a/b", "kind": "added"}],
                 "started_at": "2023-11-14T22:13:20Z",
                 "ended_at": "2023-11-14T22:13:21.234Z",
+                "unrecorded": null,
             })
         );
     }

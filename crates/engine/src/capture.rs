@@ -1,15 +1,17 @@
-//! Drains a program's output while it runs: kept up to a cap or passed on as it comes, and counted against one limit for both streams. Never blocks:
-//! a reader that does not read slows the program down, not the supervisor, whose clock must go on.
+//! Drains a program's output while it runs: kept up to a cap or passed on as it comes, written to the run's journal where it has one, and counted against one limit for
+//! both streams. Never blocks: a reader that does not read slows the program down, not the supervisor, whose clock must go on.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::CapturedStream;
 use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_store::journal::{Journal, Room};
 use rustix::event::PollFlags;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::pipe::SpliceFlags;
+use rustix::pipe::{PipeFlags, SpliceFlags};
 
 /// Where a stream goes.
 #[derive(Debug)]
@@ -52,6 +54,7 @@ pub(crate) struct Budget {
 /// One stream being drained.
 #[derive(Debug)]
 pub(crate) struct Drain {
+    stream: Stream,
     pipe: Option<OwnedFd>,
     target: Target,
     seen: u64,
@@ -64,10 +67,11 @@ enum Target {
         bytes: Vec<u8>,
         at_most: usize,
     },
-    /// A pipe: pages move without being copied.
+    /// A pipe: pages move without being copied, unless the journal wants to read them too.
     Spliced {
         to: OwnedFd,
         full: bool,
+        staging: Option<Staging>,
     },
     /// A file, a terminal or a socket.
     Written {
@@ -76,6 +80,18 @@ enum Target {
         pending: Vec<u8>,
     },
 }
+
+/// Output that has been read and is on its way to a pipe of the caller's. Writing there could block, whatever is asked before; moving pages there need not.
+#[derive(Debug)]
+struct Staging {
+    read: OwnedFd,
+    write: OwnedFd,
+    /// How much is in it.
+    waiting: usize,
+}
+
+/// An empty pipe takes this much in one write.
+const STAGING_CHUNK: usize = 64 * 1024;
 
 /// One read or splice moves at most this much.
 const CHUNK: usize = 128 * 1024;
@@ -110,14 +126,18 @@ impl Budget {
 
 impl Drain {
     /// `pipe` must be non-blocking.
-    pub(crate) fn new(pipe: OwnedFd, sink: Sink) -> Result<Self, Errno> {
+    pub(crate) fn new(stream: Stream, pipe: OwnedFd, sink: Sink) -> Result<Self, Errno> {
         let target = match sink {
             Sink::Keep { at_most } => Target::Kept {
                 bytes: Vec::new(),
                 at_most,
             },
             Sink::Pass { to } => match FileType::from_raw_mode(rustix::fs::fstat(&to)?.st_mode) {
-                FileType::Fifo => Target::Spliced { to, full: false },
+                FileType::Fifo => Target::Spliced {
+                    to,
+                    full: false,
+                    staging: None,
+                },
                 kind => Target::Written {
                     to,
                     kind,
@@ -126,6 +146,7 @@ impl Drain {
             },
         };
         Ok(Self {
+            stream,
             pipe: Some(pipe),
             target,
             seen: 0,
@@ -136,7 +157,12 @@ impl Drain {
     /// What to wait for: the program's output, or room in the reader when that is what holds us up.
     pub(crate) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.target {
-            Target::Spliced { to, full: true } => Some((to.as_fd(), PollFlags::OUT)),
+            Target::Spliced { to, full: true, .. } => Some((to.as_fd(), PollFlags::OUT)),
+            Target::Spliced {
+                to,
+                staging: Some(Staging { waiting: 1.., .. }),
+                ..
+            } => Some((to.as_fd(), PollFlags::OUT)),
             Target::Written { to, pending, .. } if !pending.is_empty() => {
                 Some((to.as_fd(), PollFlags::OUT))
             }
@@ -154,9 +180,14 @@ impl Drain {
     }
 
     /// Moves what can be moved now.
-    pub(crate) fn advance(&mut self, budget: &mut Budget, buffer: &mut Vec<u8>) -> Drained {
+    pub(crate) fn advance(
+        &mut self,
+        budget: &mut Budget,
+        buffer: &mut Vec<u8>,
+        mut journal: Option<&mut Journal>,
+    ) -> Drained {
         for _ in 0..ROUNDS {
-            match self.advance_once(budget, buffer) {
+            match self.advance_once(budget, buffer, journal.as_deref_mut()) {
                 Ok(Drained::Open) => {}
                 Ok(other) => return other,
                 Err(Errno::INTR) => {}
@@ -175,7 +206,10 @@ impl Drain {
     pub(crate) fn close(&mut self) {
         self.pipe = None;
         match &mut self.target {
-            Target::Spliced { full, .. } => *full = false,
+            Target::Spliced { full, staging, .. } => {
+                *full = false;
+                *staging = None;
+            }
             Target::Written { pending, .. } => pending.clear(),
             Target::Kept { .. } => {}
         }
@@ -201,51 +235,82 @@ impl Drain {
         &mut self,
         budget: &mut Budget,
         buffer: &mut Vec<u8>,
+        journal: Option<&mut Journal>,
     ) -> Result<Drained, Errno> {
-        if let Target::Written { to, kind, pending } = &mut self.target
-            && !pending.is_empty()
-        {
-            return write_pending(to, *kind, pending).map(|()| Drained::Open);
+        if let Some(moved) = self.pass_on()? {
+            return Ok(moved);
         }
         let Some(pipe) = &self.pipe else {
             return Ok(Drained::Ended);
         };
         if budget.is_spent() && budget.on_limit == OnLimit::Discard {
             let dropped = drop_chunk(pipe)?;
-            self.seen += dropped as u64;
+            self.went_by(dropped, journal);
             return Ok(self.progress(dropped));
         }
+        let is_read = journal
+            .as_ref()
+            .is_some_and(|journal| journal.room() == Room::Left);
+        let mut at_most = CHUNK;
         if !budget.is_spent()
-            && let Target::Spliced { to, full } = &mut self.target
+            && let Target::Spliced { to, full, .. } = &mut self.target
         {
-            let amount = budget.within(CHUNK);
-            let moved = rustix::pipe::splice(
-                pipe,
-                None,
-                &*to,
-                None,
-                amount,
-                SpliceFlags::NONBLOCK | SpliceFlags::MOVE,
-            );
-            // Readable, as poll said, and yet nothing moved: the reader is full.
-            *full = moved == Err(Errno::AGAIN) && has_data(pipe);
-            let moved = moved?;
-            budget.spend(moved);
-            self.seen += moved as u64;
-            return Ok(self.progress(moved));
+            if !is_read {
+                let moved = splice(pipe, to, budget.within(CHUNK));
+                // Readable, as poll said, and yet nothing moved: the reader is full.
+                *full = moved == Err(Errno::AGAIN) && has_data(pipe);
+                let moved = moved?;
+                budget.spend(moved);
+                self.went_by(moved, journal);
+                return Ok(self.progress(moved));
+            }
+            at_most = budget.within(STAGING_CHUNK);
         }
         buffer.clear();
-        buffer.reserve(CHUNK);
-        let read = rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?;
-        let chunk = buffer.as_slice();
+        buffer.reserve(at_most);
+        let room = buffer.spare_capacity_mut();
+        let room = room.get_mut(..at_most).unwrap_or_default();
+        let (chunk, _) = rustix::io::read(pipe, room)?;
+        let read = chunk.len();
         self.seen += read as u64;
         let within = budget.within(read);
         budget.spend(within);
-        self.take(chunk.get(..within).unwrap_or_default());
+        let chunk = chunk.get(..within).unwrap_or_default();
+        if let Some(journal) = journal {
+            journal.output(self.stream, chunk);
+        }
+        self.take(chunk)?;
         if within < read && budget.on_limit == OnLimit::Stop {
             return Ok(Drained::OverLimit);
         }
         Ok(self.progress(read))
+    }
+
+    /// Gives the reader what has been read already, before any more is.
+    fn pass_on(&mut self) -> Result<Option<Drained>, Errno> {
+        match &mut self.target {
+            Target::Written { to, kind, pending } if !pending.is_empty() => {
+                write_pending(to, *kind, pending).map(|()| Some(Drained::Open))
+            }
+            Target::Spliced {
+                to,
+                full,
+                staging: Some(staging),
+            } if staging.waiting > 0 => {
+                let moved = splice(&staging.read, to, staging.waiting);
+                *full = moved == Err(Errno::AGAIN);
+                staging.waiting = staging.waiting.saturating_sub(moved?);
+                Ok(Some(Drained::Open))
+            }
+            Target::Written { .. } | Target::Spliced { .. } | Target::Kept { .. } => Ok(None),
+        }
+    }
+
+    fn went_by(&mut self, amount: usize, journal: Option<&mut Journal>) {
+        self.seen += amount as u64;
+        if let Some(journal) = journal {
+            journal.passed(self.stream, amount as u64);
+        }
     }
 
     fn progress(&mut self, moved: usize) -> Drained {
@@ -256,16 +321,42 @@ impl Drain {
         Drained::Open
     }
 
-    fn take(&mut self, chunk: &[u8]) {
+    fn take(&mut self, chunk: &[u8]) -> Result<(), Errno> {
         match &mut self.target {
             Target::Kept { bytes, at_most } => {
                 let room = at_most.saturating_sub(bytes.len()).min(chunk.len());
                 bytes.extend_from_slice(chunk.get(..room).unwrap_or_default());
             }
             Target::Written { pending, .. } => pending.extend_from_slice(chunk),
+            Target::Spliced { staging, .. } if !chunk.is_empty() => {
+                let staging = match staging {
+                    Some(staging) => staging,
+                    None => staging.insert(Staging::new()?),
+                };
+                staging.waiting = rustix::io::write(&staging.write, chunk)?;
+            }
             Target::Spliced { .. } => {}
         }
+        Ok(())
     }
+}
+
+impl Staging {
+    fn new() -> Result<Self, Errno> {
+        let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+        let (read, write) = rustix::pipe::pipe_with(flags)?;
+        Ok(Self {
+            read,
+            write,
+            waiting: 0,
+        })
+    }
+}
+
+/// Moves pages from one pipe to another, as many as there is room for now.
+fn splice(from: &OwnedFd, to: &OwnedFd, amount: usize) -> Result<usize, Errno> {
+    let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+    rustix::pipe::splice(from, None, to, None, amount, flags)
 }
 
 fn is_reader_gone(errno: Errno) -> bool {

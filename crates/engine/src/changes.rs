@@ -41,7 +41,7 @@ pub(crate) fn list(upper: &OwnedFd, workspace: &Path) -> Vec<Change> {
         .found
         .into_iter()
         .map(|(path, kind)| Change {
-            path: readable(&path),
+            path: readable(path.as_os_str().as_bytes()),
             kind,
         })
         .collect()
@@ -187,9 +187,9 @@ fn os(name: &CStr) -> &OsStr {
 }
 
 /// Bytes that are no text are spelled out, so that two such names stay two.
-fn readable(path: &Path) -> String {
+pub(crate) fn readable(bytes: &[u8]) -> String {
     let mut text = String::new();
-    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+    for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
             text.push_str(&format!("\\x{byte:02x}"));
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn names_that_are_no_text_stay_apart() {
-        let name = |bytes: &'static [u8]| readable(Path::new(OsStr::from_bytes(bytes)));
+        let name = |bytes: &'static [u8]| readable(bytes);
         assert_eq!(name(b"caf\xc3\xa9"), "café");
         assert_eq!(
             (name(b"a\xff"), name(b"a\xfe\xc3")),

@@ -1,7 +1,7 @@
 //! The whole path of a run, in order. Each step consumes what the one before it made:
 //!
 //! ```text
-//! Request ─grant─▶ Grant ─plan─▶ Plan ─start─▶ Running ─supervise─▶ Ended ─▶ RunRecord
+//! Request ─grant─▶ Grant ─plan─▶ Plan ─start─▶ Running ─supervise─▶ Ended ─▶ RunRecord ─▶ history
 //! ```
 //!
 //! A [`Grant`] can only be made by checking a request, and only a grant can be planned, so nothing runs that was not checked.
@@ -13,6 +13,7 @@ use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::{FinishedRun, RunRecord};
 use cofferdam_contract::request::{Grant, MountAccess, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
+use cofferdam_store::RunId;
 use cofferdam_sys::blueprint::{Blueprint, Isolation, Privileged};
 use cofferdam_sys::cgroup::RunGroup;
 use cofferdam_sys::descendants;
@@ -26,6 +27,7 @@ use rustix::process::{Gid, Uid};
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
 pub use crate::plan::Evidence;
+pub use crate::recording::Recording;
 
 use crate::capture::{Budget, Drain};
 use crate::changes;
@@ -47,25 +49,42 @@ pub struct Streams<'a> {
     pub evidence: Evidence,
     /// The run is cancelled when this becomes readable.
     pub cancel: Option<BorrowedFd<'a>>,
+    /// Where the run is written down, from before its start; `None` keeps nothing.
+    pub recording: Option<Recording>,
 }
 
 /// Runs a granted request to its end.
 pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
-    let run_id = uuid::Uuid::now_v7().to_string();
+    let run_id = RunId::new();
     let started_at = Timestamp::now();
+    if let Some(recording) = &streams.recording {
+        recording.check(grant.request())?;
+    }
     let plan = plan::plan(grant, host, streams.evidence)?;
-    let running = start(plan, streams, host, &run_id)?;
-    let ended = supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
-    let streams = [
+    let running = start(plan, streams, host, Birth { run_id, started_at })?;
+    let mut ended =
+        supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
+    let failures = [
         (Stream::Stdout, ended.stdout.failure()),
         (Stream::Stderr, ended.stderr.failure()),
     ];
-    for (stream, failure) in streams {
+    let recorder = ended.recorder.take();
+    let upper = ended.upper.take();
+    let mut record = record(ended, upper.as_ref(), Birth { run_id, started_at });
+    record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper));
+    for (stream, failure) in failures {
         if let Some(errno) = failure {
             return Err(EngineError::OutputWriteFailed { stream, errno });
         }
     }
-    Ok(record(ended, run_id, started_at))
+    Ok(record)
+}
+
+/// What a run is known by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Birth {
+    pub(crate) run_id: RunId,
+    pub(crate) started_at: Timestamp,
 }
 
 /// On so few CPUs the sandbox and what it makes beside itself keep all of them busy: working on the group meanwhile would only be in the way.
@@ -77,12 +96,12 @@ fn start<'a>(
     plan: Plan,
     streams: Streams<'a>,
     host: &Host,
-    run_id: &str,
+    birth: Birth,
 ) -> Result<Running<'a>, EngineError> {
     let (stdin, feed) = pipe(Ours::Write)?;
     let (stdout, drained_out) = pipe(Ours::Read)?;
     let (stderr, drained_err) = pipe(Ours::Read)?;
-    let name = format!("cofferdam-{run_id}");
+    let name = format!("cofferdam-{}", birth.run_id);
     let Plan {
         blueprint,
         bounds,
@@ -115,14 +134,18 @@ fn start<'a>(
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // Before the program can write anything.
     let growths = growths(&terms.request);
+    let recorder = streams
+        .recording
+        .map(|recording| recording.begin(&terms.request, birth));
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
     let _ = sandbox.go([stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], &joins);
     let open = EngineError::system("look at an output stream");
     Ok(Running {
         feed: Feed::new(feed, streams.stdin),
-        stdout: Drain::new(drained_out, streams.stdout).map_err(&open)?,
-        stderr: Drain::new(drained_err, streams.stderr).map_err(&open)?,
+        stdout: Drain::new(Stream::Stdout, drained_out, streams.stdout).map_err(&open)?,
+        stderr: Drain::new(Stream::Stderr, drained_err, streams.stderr).map_err(&open)?,
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
+        recorder,
         watch: Watch::new(&terms, sandbox.pid(), growths),
         cancel: streams.cancel,
         children_before,
@@ -133,9 +156,9 @@ fn start<'a>(
     })
 }
 
-fn record(mut ended: Ended, run_id: String, started_at: Timestamp) -> RunRecord {
+fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord {
     let request = &ended.terms.request;
-    let changes = match (&ended.upper, &request.workspace) {
+    let changes = match (upper, &request.workspace) {
         (Some(upper), Some(workspace)) => Some(changes::list(upper, &workspace.path)),
         _ => None,
     };
@@ -150,7 +173,7 @@ fn record(mut ended: Ended, run_id: String, started_at: Timestamp) -> RunRecord 
             .insert("proc".to_owned(), proc.to_owned());
     }
     RunRecord::new(FinishedRun {
-        run_id,
+        run_id: birth.run_id.to_string(),
         backend: ended.terms.request.backend,
         ending: ended.ending,
         stdout: ended.stdout.into_captured(),
@@ -160,7 +183,7 @@ fn record(mut ended: Ended, run_id: String, started_at: Timestamp) -> RunRecord 
         isolation: ended.terms.isolation,
         denials: ended.denials,
         changes,
-        started_at,
+        started_at: birth.started_at,
         ended_at: Timestamp::now(),
     })
 }

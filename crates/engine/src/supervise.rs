@@ -24,6 +24,7 @@ use crate::capture::{Budget, Drain, Drained};
 use crate::denials;
 use crate::feed::Feed;
 use crate::plan::Terms;
+use crate::recording::Recorder;
 use crate::settle::{self, Evidence, Report, Started};
 use crate::watch::Watch;
 
@@ -38,6 +39,8 @@ pub(crate) struct Running<'a> {
     pub(crate) stdout: Drain,
     pub(crate) stderr: Drain,
     pub(crate) budget: Budget,
+    /// Where the run is being written down, if it is.
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) watch: Watch,
     /// Children that this process had before the run; not its business.
     pub(crate) children_before: Vec<u32>,
@@ -54,6 +57,7 @@ pub(crate) struct Ended {
     pub(crate) stdout: Drain,
     pub(crate) stderr: Drain,
     pub(crate) denials: Vec<Denial>,
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) proc: ProcView,
     /// The upper layer of a copy-on-write workspace.
     pub(crate) upper: Option<OwnedFd>,
@@ -267,7 +271,8 @@ impl Supervisor<'_> {
             Stream::Stdout => &mut self.run.stdout,
             Stream::Stderr => &mut self.run.stderr,
         };
-        match drain.advance(&mut self.run.budget, &mut self.buffer) {
+        let journal = self.run.recorder.as_mut().and_then(Recorder::journal);
+        match drain.advance(&mut self.run.budget, &mut self.buffer, journal) {
             Drained::Open | Drained::Ended => {}
             Drained::OverLimit => {
                 drain.close();
@@ -387,6 +392,7 @@ impl Supervisor<'_> {
             stdout: self.run.stdout,
             stderr: self.run.stderr,
             denials: denials::list(&self.denied, without_route),
+            recorder: self.run.recorder,
             proc: self.proc,
             upper: self.upper,
         })

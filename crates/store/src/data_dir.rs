@@ -5,6 +5,7 @@
 //! spool/ID.run      the journal of a run that goes on, or has ended and is not adopted yet
 //! objects/ab/cdef…  contents, by their digest
 //! audit-head        the last entry of the audit chain, kept apart from the chain
+//! last-pruned       when what is too old was last looked for: the time of this file
 //! ```
 
 use std::ffi::OsString;
@@ -65,6 +66,10 @@ impl DataDir {
 
     pub fn audit_head(&self) -> PathBuf {
         self.path.join("audit-head")
+    }
+
+    pub fn last_pruned(&self) -> PathBuf {
+        self.path.join("last-pruned")
     }
 
     /// Makes what is missing. Others may not look: outputs and file contents are nobody else's business.

@@ -6,16 +6,20 @@
 //!
 //! Nothing secret is written: what goes into a journal goes through [`sift`] first, and there is no other way in.
 
+pub mod adopt;
+pub mod audit;
 pub mod bundle;
 pub mod collect;
 pub mod data_dir;
 pub mod database;
 pub mod error;
 pub mod id;
+pub mod journal;
 pub mod log;
 pub mod model;
-pub mod sift;
 pub mod objects;
+pub mod sift;
+pub mod upkeep;
 
 pub use data_dir::DataDir;
 pub use database::History;

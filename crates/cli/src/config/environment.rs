@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::problem::Problem;
 
+use super::history::{self, HistoryKey, HistorySettings};
 use super::setting::{BACKEND, Layer, Origin, Setting, names};
 use super::spelling;
 
@@ -55,4 +56,20 @@ pub(crate) fn layer(lookup: Lookup<'_>, problems: &mut Vec<Problem>) -> Layer {
         }
     }
     layer
+}
+
+/// Whether history is kept is the one thing that the environment says about it.
+pub(crate) fn history(
+    lookup: Lookup<'_>,
+    settings: &mut HistorySettings,
+    problems: &mut Vec<Problem>,
+) {
+    let name = history::VARIABLE;
+    let Some(text) = non_empty(lookup, name) else {
+        return;
+    };
+    let text = text.to_string_lossy();
+    if let Err(fix) = settings.set(HistoryKey::Enabled, &text, Origin::Env { name }) {
+        problems.push(Problem::new(name, text.escape_debug(), fix));
+    }
 }

@@ -68,7 +68,12 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
     Problems::check(problems)?;
 
     let mut merged = Merged::built_in(sources.built_in);
-    for file in files {
+    let mut problems = Vec::new();
+    for mut file in files {
+        for said in std::mem::take(&mut file.history) {
+            // Each was checked when it was read.
+            let _ = said.apply(&mut merged.history);
+        }
         let (general, section) = file.into_layers(backend.value);
         merged.overlay_limits(general);
         merged.overlay_limits(section);
@@ -76,6 +81,8 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
     merged.overlay_limits(environment);
     merged.overlay_limits(flags);
     merged.backend = backend;
+    environment::history(lookup, &mut merged.history, &mut problems);
+    Problems::check(problems)?;
     Ok(merged)
 }
 

@@ -4,6 +4,7 @@
 
 mod environment;
 mod file;
+mod history;
 mod load;
 mod setting;
 mod shape;
@@ -12,6 +13,7 @@ pub(crate) mod spelling;
 mod suggest;
 mod yaml;
 
+pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};
-pub(crate) use setting::{Choice, Flags};
+pub(crate) use setting::{Choice, Flags, Merged};
 pub(crate) use show::{json, table};

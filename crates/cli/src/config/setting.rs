@@ -10,6 +10,8 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 
+use super::history::HistorySettings;
+
 /// A value and who set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting<T> {
@@ -74,6 +76,7 @@ pub(crate) struct Merged {
     pub(crate) disk: Setting<Cap<Bytes>>,
     pub(crate) open_files: Setting<Cap<u64>>,
     pub(crate) cpus: Setting<Cap<CpuShare>>,
+    pub(crate) history: HistorySettings,
 }
 
 /// The names of one limit in the three places that can set it.
@@ -148,6 +151,7 @@ impl Merged {
             disk: Setting::built_in(limits.disk),
             open_files: Setting::built_in(limits.open_files),
             cpus: Setting::built_in(limits.cpus),
+            history: HistorySettings::built_in(),
         }
     }
 
@@ -196,11 +200,15 @@ impl From<Flags> for Layer {
 }
 
 impl<T> Setting<T> {
-    fn built_in(value: T) -> Self {
+    pub(crate) fn built_in(value: T) -> Self {
         Self {
             value,
             origin: Origin::Default,
         }
+    }
+
+    pub(crate) fn say(&mut self, value: T, origin: Origin) {
+        *self = Self { value, origin };
     }
 
     fn replace(&mut self, later: Option<Self>) {

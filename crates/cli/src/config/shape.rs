@@ -5,6 +5,7 @@
 //!   default_runtime: native
 //!   limits: { timeout: 30s, memory: 512m, cpus: 1.5 }   # for every backend
 //!   native: { memory_limit: 1g }                        # for one backend, before `limits`
+//! history: { stdout: 1m, max_age: 30d }                 # see the history module
 //! ```
 //!
 //! Sections for backends of later versions are checked and then not used, so that one file can serve several versions.
@@ -15,6 +16,7 @@ use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::request::BackendName;
 
+use super::history::{HistoryKey, HistorySettings, REDACT};
 use super::setting::{BACKEND, Layer, Origin, Setting, names};
 use super::spelling;
 use super::suggest::nearest;
@@ -27,6 +29,31 @@ pub(crate) struct FileLayer {
     pub(crate) general: Layer,
     native: Layer,
     host: Layer,
+    pub(crate) history: Vec<Said>,
+}
+
+/// What a file says about history, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) what: About,
+    pub(crate) text: String,
+    pub(crate) origin: Origin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    Key(HistoryKey),
+    /// One more pattern.
+    Pattern,
+}
+
+impl Said {
+    pub(crate) fn apply(&self, settings: &mut HistorySettings) -> Result<(), String> {
+        match self.what {
+            About::Key(key) => settings.set(key, &self.text, self.origin.clone()),
+            About::Pattern => settings.add_pattern(&self.text, self.origin.clone()),
+        }
+    }
 }
 
 impl FileLayer {
@@ -100,7 +127,8 @@ impl Reader<'_> {
         for (key, node) in self.entries("", document) {
             match key.name.as_str() {
                 "sandbox" => self.sandbox(node, &mut layer),
-                _ => self.unknown("", &key, &["sandbox"]),
+                "history" => self.history(node, &mut layer.history),
+                _ => self.unknown("", &key, &["sandbox", "history"]),
             }
         }
         layer
@@ -131,6 +159,49 @@ impl Reader<'_> {
                 name if name == BACKEND.yaml => self.backend(&section, node, &mut layer.general),
                 _ => self.unknown("sandbox", &key, &KNOWN),
             }
+        }
+    }
+
+    fn history(&mut self, node: Node, said: &mut Vec<Said>) {
+        for (key, node) in self.entries("history", node) {
+            let field = format!("history.{}", key.name);
+            let known = HistoryKey::ALL
+                .into_iter()
+                .find(|known| known.yaml() == key.name);
+            let items = match (known, node.value) {
+                (None, Value::List(items)) if key.name == REDACT => items,
+                (None, value) if key.name == REDACT => vec![Node {
+                    line: node.line,
+                    value,
+                }],
+                (None, _) => {
+                    let mut known = HistoryKey::ALL.map(HistoryKey::yaml).to_vec();
+                    known.push(REDACT);
+                    self.unknown("history", &key, &known);
+                    continue;
+                }
+                (Some(_), value) => vec![Node {
+                    line: node.line,
+                    value,
+                }],
+            };
+            let what = known.map_or(About::Pattern, About::Key);
+            for item in items {
+                self.say(&field, what, item, said);
+            }
+        }
+    }
+
+    /// Keeps what was said, once it is known to mean something.
+    fn say(&mut self, field: &str, what: About, node: Node, said: &mut Vec<Said>) {
+        let Some((line, text)) = self.scalar(field, node) else {
+            return;
+        };
+        let origin = self.origin(line);
+        let new = Said { what, text, origin };
+        match new.apply(&mut HistorySettings::built_in()) {
+            Ok(()) => said.push(new),
+            Err(fix) => self.complain(Some(line), field, &new.text, fix),
         }
     }
 
@@ -213,7 +284,7 @@ impl Reader<'_> {
         let found = match node.value {
             Value::Map(entries) => return entries,
             Value::Empty => return Vec::new(),
-            Value::List => "a list".to_owned(),
+            Value::List(_) => "a list".to_owned(),
             Value::Scalar(text) => text,
         };
         let field = if section.is_empty() {
@@ -234,7 +305,7 @@ impl Reader<'_> {
         let (found, fix) = match node.value {
             Value::Scalar(text) => return Some((node.line, text)),
             Value::Empty => ("nothing", "has no value; write one, or remove the key"),
-            Value::List => ("a list", "takes one value, not a list"),
+            Value::List(_) => ("a list", "takes one value, not a list"),
             Value::Map(_) => ("a section", "takes one value, not a section"),
         };
         self.complain(Some(node.line), field, found, fix.to_owned());

@@ -14,7 +14,9 @@ pub(crate) fn table(merged: &Merged) -> String {
         "VALUE".to_owned(),
         "ORIGIN".to_owned(),
     ];
-    let body = rows(merged).map(|row| [row.setting, row.value, row.origin.to_string()]);
+    let body = rows(merged)
+        .into_iter()
+        .map(|row| [row.setting, row.value, row.origin.to_string()]);
     let lines: Vec<[String; 3]> = std::iter::once(head).chain(body).collect();
     let width = |column: usize| {
         lines
@@ -42,14 +44,14 @@ struct Row<'a> {
     origin: &'a Origin,
 }
 
-fn rows(merged: &Merged) -> [Row<'_>; 9] {
+fn rows(merged: &Merged) -> Vec<Row<'_>> {
     let setting = format!("sandbox.{}", BACKEND.yaml);
     let backend = Row {
         setting,
         value: merged.backend.value.as_str().to_owned(),
         origin: &merged.backend.origin,
     };
-    [
+    let mut rows = vec![
         backend,
         row(LimitName::WallTime, &merged.wall_time, format_duration),
         row(LimitName::CpuTime, &merged.cpu_time, format_duration),
@@ -63,7 +65,14 @@ fn rows(merged: &Merged) -> [Row<'_>; 9] {
             count.to_string()
         }),
         row(LimitName::Cpus, &merged.cpus, |share| share.to_string()),
-    ]
+    ];
+    let history = merged.history.rows().into_iter();
+    rows.extend(history.map(|(setting, value, origin)| Row {
+        setting,
+        value,
+        origin,
+    }));
+    rows
 }
 
 fn row<T: Copy>(limit: LimitName, setting: &Setting<Cap<T>>, spell: fn(T) -> String) -> Row<'_> {

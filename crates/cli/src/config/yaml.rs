@@ -20,7 +20,7 @@ pub(crate) enum Value {
     /// Nothing, `~` or `null`.
     Empty,
     Scalar(String),
-    List,
+    List(Vec<Node>),
     Map(Vec<(Key, Node)>),
 }
 
@@ -158,8 +158,11 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        while items.next_element::<de::IgnoredAny>()?.is_some() {}
-        Ok(Value::List)
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element::<Node>()? {
+            list.push(item);
+        }
+        Ok(Value::List(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
@@ -216,7 +219,7 @@ mod tests {
                 key(5, "list"),
                 Node {
                     line: 5,
-                    value: Value::List
+                    value: Value::List(vec![scalar(5, "1"), scalar(5, "2")])
                 }
             )
         );

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use cofferdam_store::{DataDir, History, RunId, StoreError};
+use cofferdam_store::{History, RunId, StoreError};
 
 use super::compare::{self, Artifacts, Comparison, Figure, Names, Scope, Side, Unit};
-use super::open_history;
+use super::{Kept, open_history};
 use super::unified::{LineKind, NotShown, StreamDiff};
 use crate::arguments::history::DiffArgs;
 use crate::failure::{self, Failure};
@@ -20,8 +20,8 @@ use crate::terminal::time;
 
 const EXIT_NOT_FOUND: u8 = 2;
 
-pub(crate) fn diff(args: &DiffArgs, dir: &DataDir) -> Result<ExitCode, Failure> {
-    let history = open_history(dir)?;
+pub(crate) fn diff(args: &DiffArgs, kept: &Kept) -> Result<ExitCode, Failure> {
+    let history = open_history(kept)?;
     let (a, b) = match both(&history, args) {
         Ok(ids) => ids,
         Err(error) => return not_found(error),

@@ -2,13 +2,12 @@
 
 use std::process::ExitCode;
 
-use cofferdam_store::DataDir;
 use cofferdam_store::database::{Page, Query, RunSummary};
 use cofferdam_store::model::Status;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{filters, open_history, words};
+use super::{Kept, filters, open_history, words};
 use crate::arguments::history::ListArgs;
 use crate::failure::{self, Failure};
 use crate::seal::pretty;
@@ -25,9 +24,9 @@ pub(crate) const SCHEMA: &str = "cofferdam.runs/1";
 /// Wider tags are cut where anything is.
 const TAGS_WIDTH: usize = 24;
 
-pub(crate) fn list(args: &ListArgs, dir: &DataDir) -> Result<ExitCode, Failure> {
+pub(crate) fn list(args: &ListArgs, kept: &Kept) -> Result<ExitCode, Failure> {
     let now = Timestamp::now();
-    let history = open_history(dir)?;
+    let history = open_history(kept)?;
     let query = filters::query(args, &history, now)?;
     if args.count {
         let count = history.count(&query)?;

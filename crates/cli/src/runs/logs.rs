@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use cofferdam_contract::ending::Stream;
+use cofferdam_store::RunId;
 use cofferdam_store::log::{self, Chunk};
 use cofferdam_store::model::{Outcome, StoredRun, StreamKept};
-use cofferdam_store::{DataDir, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::printer::{Printer, Streams};
-use super::{binary, find, open_history, words};
+use super::{Kept, binary, find, open_history, words};
 use crate::arguments::history::LogsArgs;
 use crate::failure::Failure;
 use crate::terminal::amount;
@@ -23,15 +23,15 @@ const LOOK_EVERY: Timespec = Timespec {
     tv_nsec: 100_000_000,
 };
 
-pub(crate) fn logs(args: &LogsArgs, dir: &DataDir) -> Result<ExitCode, Failure> {
-    let history = open_history(dir)?;
+pub(crate) fn logs(args: &LogsArgs, kept: &Kept) -> Result<ExitCode, Failure> {
+    let history = open_history(kept)?;
     let run = find(&history, &args.run)?;
     let target = Target::of_stdout();
     let id = run.opening.run_id;
     let mut printer = Printer::new(args, run.opening.started_at, target);
     if args.follow {
         drop(history);
-        follow(&mut printer, || fetch(dir, id), output::write_stdout, wait)?;
+        follow(&mut printer, || fetch(kept, id), output::write_stdout, wait)?;
         return Ok(ExitCode::SUCCESS);
     }
     let chunks = history.output(id)?;
@@ -107,8 +107,8 @@ fn cuts(run: &StoredRun, streams: Streams) -> Vec<String> {
 }
 
 /// What a run that may go on has written so far, and where it stands. The outcome is read first, so that what an ended run wrote is all there.
-fn fetch(dir: &DataDir, id: RunId) -> Result<(Vec<Chunk>, Outcome), Failure> {
-    let history = open_history(dir)?;
+fn fetch(kept: &Kept, id: RunId) -> Result<(Vec<Chunk>, Outcome), Failure> {
+    let history = open_history(kept)?;
     let outcome = history.get(id)?.outcome;
     Ok((history.output(id)?, outcome))
 }

@@ -2,15 +2,12 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use cofferdam_contract::units::{Bytes, Cap};
-use cofferdam_store::DataDir;
 use cofferdam_store::database::{PruneMode, PruneReason, Pruned, Retention};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{open_history, words};
+use super::{Kept, open_history, words};
 use crate::arguments::history::PruneArgs;
 use crate::failure::{self, Failure};
 use crate::seal::pretty;
@@ -23,17 +20,15 @@ use crate::terminal::time;
 
 pub(crate) const SCHEMA: &str = "cofferdam.pruned/1";
 
-const DAY: Duration = Duration::from_secs(86_400);
-
-pub(crate) fn prune(args: &PruneArgs, dir: &DataDir) -> Result<ExitCode, Failure> {
+pub(crate) fn prune(args: &PruneArgs, kept: &Kept) -> Result<ExitCode, Failure> {
     let mode = if args.dry_run {
         PruneMode::DryRun
     } else {
         PruneMode::Remove
     };
-    let mut history = open_history(dir)?;
+    let mut history = open_history(kept)?;
     let pruned = if args.run.is_empty() {
-        history.prune(&retention(args, retention_in_force()), mode)?
+        history.prune(&retention(args, kept.settings.retention()), mode)?
     } else {
         let named = args.run.iter().map(|asked| history.resolve(asked));
         let mut ids = named.collect::<Result<Vec<_>, _>>()?;
@@ -48,16 +43,6 @@ pub(crate) fn prune(args: &PruneArgs, dir: &DataDir) -> Result<ExitCode, Failure
         page(&pruned, mode, Timestamp::now(), target)
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What is kept where nothing is said. The configuration takes this place.
-fn retention_in_force() -> Retention {
-    Retention {
-        max_age: Cap::AtMost(DAY.saturating_mul(30)),
-        max_age_of_failures: Cap::AtMost(DAY.saturating_mul(90)),
-        max_runs: Cap::AtMost(10_000),
-        max_bytes: Cap::AtMost(Bytes::new(2 << 30)),
-    }
 }
 
 /// Each flag wins over what is in force.

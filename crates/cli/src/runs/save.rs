@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use cofferdam_store::DataDir;
 use cofferdam_store::model::StoredRun;
 use serde_json::json;
 
 use super::contents::write_view;
-use super::{find, open_history};
+use super::{Kept, find, open_history};
 use crate::arguments::history::SaveArgs;
 use crate::failure::{self, Failure};
 use crate::seal::pretty;
@@ -16,8 +15,8 @@ use crate::terminal::text::safe;
 
 pub(crate) const SCHEMA: &str = "cofferdam.saved/1";
 
-pub(crate) fn save(args: &SaveArgs, dir: &DataDir) -> Result<ExitCode, Failure> {
-    let history = open_history(dir)?;
+pub(crate) fn save(args: &SaveArgs, kept: &Kept) -> Result<ExitCode, Failure> {
+    let history = open_history(kept)?;
     let run = find(&history, &args.run)?;
     let chunks = history.output(run.opening.run_id)?;
     let path = write_view(&history, &run, &chunks, &args.output)?;

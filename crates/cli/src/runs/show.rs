@@ -4,15 +4,15 @@ use std::process::ExitCode;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::{ChangeKind, DenialKind};
+use cofferdam_store::History;
 use cofferdam_store::log::{self, Chunk};
 use cofferdam_store::model::{Closing, Outcome, StoredRun, StreamKept, StreamSeen};
-use cofferdam_store::{DataDir, History};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::lines::Lines;
 use super::page::Page;
-use super::{binary, find, open_history, words};
+use super::{Kept, binary, find, open_history, words};
 use crate::arguments::history::ShowArgs;
 use crate::failure::{self, Failure};
 use crate::seal::pretty;
@@ -31,8 +31,8 @@ const MOST_RULES: usize = 40;
 /// A line for reading.
 const LONGEST_LINE: usize = 4096;
 
-pub(crate) fn show(args: &ShowArgs, dir: &DataDir) -> Result<ExitCode, Failure> {
-    let history = open_history(dir)?;
+pub(crate) fn show(args: &ShowArgs, kept: &Kept) -> Result<ExitCode, Failure> {
+    let history = open_history(kept)?;
     let run = find(&history, &args.run)?;
     if args.json {
         failure::print(&json(&run)?)?;

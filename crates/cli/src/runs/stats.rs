@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use cofferdam_store::DataDir;
 use cofferdam_store::database::Stats;
 use jiff::Timestamp;
 
 use super::page::Page;
-use super::{open_history, words};
+use super::{Kept, open_history, words};
 use crate::arguments::history::StatsArgs;
 use crate::failure::{self, Failure};
 use crate::seal::pretty;
@@ -18,8 +17,8 @@ use crate::terminal::{amount, time};
 
 pub(crate) const SCHEMA: &str = "cofferdam.stats/1";
 
-pub(crate) fn stats(args: &StatsArgs, dir: &DataDir) -> Result<ExitCode, Failure> {
-    let stats = open_history(dir)?.stats()?;
+pub(crate) fn stats(args: &StatsArgs, kept: &Kept) -> Result<ExitCode, Failure> {
+    let stats = open_history(kept)?.stats()?;
     if stats.runs == 0 && !args.json {
         output::note("no runs yet; `cofferdam run -- …` makes one");
         return Ok(ExitCode::SUCCESS);

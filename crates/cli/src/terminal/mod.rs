@@ -5,6 +5,7 @@ pub(crate) mod colour;
 pub(crate) mod control;
 pub(crate) mod output;
 pub(crate) mod pager;
+pub(crate) mod progress;
 pub(crate) mod size;
 pub(crate) mod table;
 pub(crate) mod text;

@@ -60,6 +60,7 @@ impl Bench<'_> {
             evidence: crate::plan::Evidence::Ending,
             on_output_limit: OnLimit::Stop,
             cancel: self.cancel,
+            recording: None,
         };
         let record = pipeline::run(Grant::new(request)?, streams, self.host)?;
         Ok(Tried {

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::database::KeptOutput;
 use crate::error::StoreError;
 use crate::id::RunId;
@@ -61,7 +63,7 @@ pub struct Exported {
     pub artifact_bytes: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SkippedRun {
     pub run_id: RunId,
     pub why: String,

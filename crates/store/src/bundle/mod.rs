@@ -8,7 +8,7 @@ mod contents;
 mod export;
 mod format;
 mod headers;
-// Connected when `crate::objects` is there: `mod history;` and `pub use history::{HistorySource, HistoryTarget};`.
+mod history;
 mod import;
 mod output;
 mod sides;
@@ -24,6 +24,7 @@ pub use format::{
     EXTENSION, EntryName, FORMAT, FileFacts, GitProvenance, Limits, Manifest, Missing, Progress,
     Provenance, SignatureRecord, VERSION, Version, without_credentials,
 };
+pub use history::{HistorySource, HistoryTarget};
 pub use import::{Existing, ImportMode, ImportOptions, Imported, import};
 pub use sides::{Source, Target};
 pub use sign::{PublicKey, SigningKey, generate_key};

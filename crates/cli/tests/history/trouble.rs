@@ -1,0 +1,108 @@
+//! When history cannot be kept: the run reports its result all the same, and what was there stays there.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use cofferdam_testkit::{Need, Way, host};
+
+use crate::runs;
+
+#[test]
+fn a_directory_that_cannot_be_written_costs_a_warning_and_nothing_else() {
+    let host = host!();
+    let file = host.dir().join("file");
+    std::fs::write(&file, "").unwrap();
+    let place = file.join("below");
+    let ran = host
+        .launch(["run", "--", "sh", "-c", "echo hi; exit 4"])
+        .env("COFFERDAM_DATA_DIR", &place)
+        .finish();
+    assert_eq!(ran.code(), 4);
+    assert_eq!(ran.out(), "hi\n");
+    assert!(ran.err().contains("[history.unavailable]"), "{ran:#?}");
+    let ran = host
+        .launch(["run", "--", "sh", "-c", "exit 4"])
+        .env("COFFERDAM_DATA_DIR", &place)
+        .json()
+        .finish();
+    assert_eq!(ran.code(), 4);
+    assert!(ran.record()["unrecorded"].is_string(), "{ran:#?}");
+}
+
+#[test]
+fn a_read_only_directory_can_still_be_read() {
+    let host = host!();
+    let way = Way::User;
+    let run = || host.launch(["run", "--", "echo", "hi"]).way(way).finish();
+    run().assert_success();
+    assert_eq!(runs(&host, way).len(), 1);
+    let dir = host.history(way);
+    for place in [dir.clone(), dir.join("spool"), dir.join("objects")] {
+        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o500)).unwrap();
+    }
+    let ran = run();
+    ran.assert_success();
+    assert!(ran.err().contains("[history.unavailable]"), "{ran:#?}");
+    assert_eq!(runs(&host, way).len(), 1);
+    for place in [dir.clone(), dir.join("spool"), dir.join("objects")] {
+        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+/// A disk that is full: first the output goes, never the ending.
+#[test]
+fn a_full_disk_costs_output_before_it_costs_the_ending() {
+    let host = host!(Need::Root);
+    let dir = host.history(Way::Root);
+    let _mounted = Mounted::tmpfs(&dir, "size=256k");
+    let flood = "head -c 2000000 /dev/zero | tr '\\0' x; exit 5";
+    let ran = host.run(["run", "--", "sh", "-c", flood]);
+    assert_eq!(ran.code(), 5);
+    assert_eq!(ran.stdout.len(), 2_000_000);
+}
+
+#[test]
+fn a_damaged_database_is_told_and_left_alone() {
+    let host = host!();
+    host.run(["run", "--", "true"]).assert_success();
+    assert_eq!(runs(&host, Way::Root).len(), 1);
+    let database = host.history(Way::Root).join("history.db");
+    for suffix in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(database.with_extension(format!("db{suffix}")));
+    }
+    let damaged = b"this is not a database".repeat(1000);
+    std::fs::write(&database, &damaged).unwrap();
+    let list = host.run(["runs", "list"]);
+    assert_eq!(list.code(), 125);
+    assert!(list.err().contains("[history.damaged]"), "{list:#?}");
+    assert!(list.err().contains("history.db"), "{list:#?}");
+    // Runs go on, and their journals wait.
+    host.run(["run", "--", "true"]).assert_success();
+    assert_eq!(std::fs::read(&database).unwrap(), damaged);
+    let waiting = std::fs::read_dir(host.history(Way::Root).join("spool")).unwrap();
+    assert_eq!(waiting.count(), 1);
+    std::fs::remove_file(&database).unwrap();
+    assert_eq!(runs(&host, Way::Root).len(), 1);
+}
+
+/// Something mounted for the length of a test.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn tmpfs(at: &std::path::Path, options: &str) -> Self {
+        let done = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(at)
+            .status();
+        assert!(done.is_ok_and(|status| status.success()), "cannot mount");
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(&self.0)
+            .status();
+    }
+}

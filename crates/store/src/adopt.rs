@@ -1,0 +1,396 @@
+//! Adoption: journals of runs that are over become rows of the database, many in one transaction. Whoever reads history does it first, and every so often a run does it for the
+//! runs before it, so that no run pays for the database alone.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use cofferdam_contract::ending::Stream;
+use cofferdam_contract::units::Bytes;
+use jiff::Timestamp;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::database::{History, KeptOutput, NewRun, Query, StatusFilter};
+use crate::error::StoreError;
+use crate::id::RunId;
+use crate::journal::{self, Writer};
+use crate::log::{self, Chunk};
+use crate::model::{LogFacts, Opening, Outcome, Status, StreamKept};
+use crate::objects::Objects;
+use crate::sift::binary::is_binary;
+use crate::sift::truncate::{self, Piece, Strategy};
+
+/// How much of a run's output is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keeping {
+    pub stdout: Bytes,
+    pub stderr: Bytes,
+    pub strategy: Strategy,
+}
+
+impl Default for Keeping {
+    fn default() -> Self {
+        Self {
+            stdout: Bytes::new(1 << 20),
+            stderr: Bytes::new(256 << 10),
+            strategy: Strategy::Smart,
+        }
+    }
+}
+
+/// What to do when another process is adopting right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// It is reading for somebody who wants to see everything.
+    WaitFor,
+    /// They do our work as well.
+    LeaveItTo,
+}
+
+/// What became of the journals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Adopted {
+    pub ended: u64,
+    pub interrupted: u64,
+    pub running: u64,
+}
+
+/// One transaction takes at most this many runs, and about this much output: neither a lock nor memory is held for long.
+const BATCH_RUNS: usize = 256;
+const BATCH_BYTES: usize = 32 << 20;
+/// Output up to this size lies in its row.
+const INLINE: usize = 16 << 10;
+/// A journal without its first frame is one that is just being made, or whose maker was killed before it started anything.
+const UNBORN_FOR: Duration = Duration::from_secs(60);
+
+/// Takes in every journal whose writer is gone, and notes the runs that go on.
+pub fn adopt(
+    history: &mut History,
+    keeping: &Keeping,
+    others: Others,
+) -> Result<Adopted, StoreError> {
+    let spool = history.dir().spool();
+    let Some(_lock) = lock(&spool, others)? else {
+        return Ok(Adopted::default());
+    };
+    let mut adoption = Adoption {
+        objects: Objects::open(history.dir()),
+        keeping,
+        history,
+        batch: Vec::new(),
+        batch_bytes: 0,
+        done: Adopted::default(),
+    };
+    let mut going_on = Vec::new();
+    for (id, path) in journals(&spool)? {
+        adoption.consider(id, path, &mut going_on)?;
+    }
+    adoption.commit()?;
+    adoption.note_running(&going_on)?;
+    adoption.abandon_lost(&going_on)?;
+    Ok(adoption.done)
+}
+
+/// One at a time: two would do the same work twice. `None` where somebody else is at it and may be left to it, and where there is nothing to adopt.
+fn lock(spool: &Path, others: Others) -> Result<Option<File>, StoreError> {
+    let file = match File::open(spool) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::io("read", spool)(error)),
+    };
+    let how = match others {
+        Others::WaitFor => FlockOperation::LockExclusive,
+        Others::LeaveItTo => FlockOperation::NonBlockingLockExclusive,
+    };
+    match rustix::fs::flock(&file, how) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(StoreError::io("lock", spool)(errno.into())),
+    }
+}
+
+/// Oldest first.
+fn journals(spool: &Path) -> Result<Vec<(RunId, PathBuf)>, StoreError> {
+    let failed = || StoreError::io("read", spool);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(spool).map_err(failed())? {
+        let path = entry.map_err(failed())?.path();
+        let is_journal = path.extension().is_some_and(|found| found == journal::EXTENSION);
+        let id = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        if let Some(id) = id.filter(|_| is_journal) {
+            found.push((id, path));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+struct Adoption<'a> {
+    history: &'a mut History,
+    objects: Objects,
+    keeping: &'a Keeping,
+    /// Runs that wait for the next transaction, with the journals that go once it is through.
+    batch: Vec<(NewRun, PathBuf)>,
+    batch_bytes: usize,
+    done: Adopted,
+}
+
+impl Adoption<'_> {
+    fn consider(
+        &mut self,
+        id: RunId,
+        path: PathBuf,
+        going_on: &mut Vec<Opening>,
+    ) -> Result<(), StoreError> {
+        // Asked before reading: once its writer is gone a journal no longer changes.
+        let found = journal::writer(&path).and_then(|writer| Ok((writer, journal::read(&path)?)));
+        let (writer, read) = match found {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(StoreError::io("read", path)(error)),
+        };
+        let Some(opening) = read.opening.filter(|opening| opening.run_id == id) else {
+            remove_unborn(&path, writer);
+            return Ok(());
+        };
+        if writer == Writer::Alive {
+            self.done.running += 1;
+            going_on.push(opening);
+            return Ok(());
+        }
+        let outcome = match read.closing {
+            Some(closing) => {
+                self.done.ended += 1;
+                Outcome::Ended(Box::new(closing))
+            }
+            None => {
+                self.done.interrupted += 1;
+                Outcome::Interrupted {
+                    noticed_at: Timestamp::now(),
+                }
+            }
+        };
+        let run = self.keep(opening, outcome, &read.chunks)?;
+        self.batch.push((run, path));
+        if self.batch.len() >= BATCH_RUNS || self.batch_bytes >= BATCH_BYTES {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    fn keep(
+        &mut self,
+        opening: Opening,
+        outcome: Outcome,
+        chunks: &[Chunk],
+    ) -> Result<NewRun, StoreError> {
+        let (kept, log) = cut(chunks, self.keeping);
+        let encoded = log::encode(&kept);
+        self.batch_bytes += encoded.len();
+        let output = if encoded.len() <= INLINE {
+            KeptOutput::Inline(encoded)
+        } else {
+            KeptOutput::Object(self.objects.put(&encoded)?.digest)
+        };
+        Ok(NewRun {
+            opening,
+            outcome,
+            log,
+            output,
+        })
+    }
+
+    /// The journals go only after the transaction is through: a crash in between adopts them again, which changes nothing.
+    fn commit(&mut self) -> Result<(), StoreError> {
+        let (runs, paths): (Vec<NewRun>, Vec<PathBuf>) = self.batch.drain(..).unzip();
+        self.batch_bytes = 0;
+        if runs.is_empty() {
+            return Ok(());
+        }
+        self.history.record(&runs)?;
+        for path in paths {
+            // One that stays is adopted again, which changes nothing.
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(())
+    }
+
+    fn note_running(&mut self, going_on: &[Opening]) -> Result<(), StoreError> {
+        if going_on.is_empty() {
+            return Ok(());
+        }
+        self.history.begin(going_on)
+    }
+
+    /// Runs that the database knows as running and that have no journal any more: somebody removed it.
+    fn abandon_lost(&mut self, going_on: &[Opening]) -> Result<(), StoreError> {
+        let running = self.history.list(&Query {
+            statuses: vec![StatusFilter::Status(Status::Running)],
+            limit: BATCH_RUNS,
+            ..Query::default()
+        })?;
+        let mut lost = Vec::new();
+        for run in running.runs {
+            let is_known = going_on.iter().any(|known| known.run_id == run.run_id);
+            let path = journal::path(self.history.dir(), run.run_id);
+            if is_known || path.exists() {
+                continue;
+            }
+            lost.push(NewRun {
+                opening: self.history.get(run.run_id)?.opening,
+                outcome: Outcome::Interrupted {
+                    noticed_at: Timestamp::now(),
+                },
+                log: LogFacts::default(),
+                output: KeptOutput::Inline(Vec::new()),
+            });
+        }
+        self.done.interrupted += u64::try_from(lost.len()).unwrap_or(0);
+        if lost.is_empty() {
+            return Ok(());
+        }
+        self.history.record(&lost)
+    }
+}
+
+fn remove_unborn(path: &Path, writer: Writer) {
+    let old = std::fs::symlink_metadata(path)
+        .and_then(|found| found.modified())
+        .is_ok_and(|made| {
+            SystemTime::now()
+                .duration_since(made)
+                .is_ok_and(|age| age > UNBORN_FOR)
+        });
+    if writer == Writer::Gone && old {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Cuts each stream to what is kept of it; the pieces that stay keep their times and their order.
+fn cut(chunks: &[Chunk], keeping: &Keeping) -> (Vec<Chunk>, LogFacts) {
+    let mut facts = LogFacts::default();
+    let mut kept = Vec::new();
+    for (stream, limit, fact) in [
+        (Stream::Stdout, keeping.stdout, &mut facts.stdout),
+        (Stream::Stderr, keeping.stderr, &mut facts.stderr),
+    ] {
+        let bytes = log::stream(chunks, stream);
+        let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
+        let pieces = truncate::plan(&bytes, limit, keeping.strategy);
+        *fact = kept_of(&bytes, &pieces);
+        kept.extend(place(stream, &bytes, &pieces, chunks));
+    }
+    kept.sort_by_key(|chunk| chunk.at_micros);
+    (kept, facts)
+}
+
+fn kept_of(bytes: &[u8], pieces: &[Piece]) -> StreamKept {
+    let count = |amount: usize| u64::try_from(amount).unwrap_or(u64::MAX);
+    let (mut kept, mut shown) = (0, 0);
+    for piece in pieces {
+        match piece {
+            Piece::Kept(range) => {
+                kept += range.len();
+                shown += range.len();
+            }
+            Piece::Marker(text) => shown += text.len(),
+        }
+    }
+    StreamKept {
+        bytes: count(shown),
+        removed: count(bytes.len().saturating_sub(kept)),
+        binary: is_binary(bytes),
+    }
+}
+
+/// Lays the pieces over the chunks that they were cut from. A marker has the time of what it follows.
+fn place(stream: Stream, bytes: &[u8], pieces: &[Piece], chunks: &[Chunk]) -> Vec<Chunk> {
+    let mut kept = Vec::new();
+    let mut at_micros = 0;
+    let mut push = |at_micros: u64, bytes: &[u8]| {
+        kept.push(Chunk {
+            stream,
+            at_micros,
+            bytes: bytes.to_vec(),
+        });
+    };
+    let mut of_stream = chunks.iter().filter(|chunk| chunk.stream == stream);
+    // The chunk in hand, and where it ends in the stream as a whole.
+    let mut ends = 0;
+    for piece in pieces {
+        let range = match piece {
+            Piece::Kept(range) => range,
+            Piece::Marker(text) => {
+                push(at_micros, text.as_bytes());
+                continue;
+            }
+        };
+        let mut at = range.start;
+        while at < range.end {
+            while ends <= at {
+                let Some(chunk) = of_stream.next() else {
+                    return kept;
+                };
+                ends += chunk.bytes.len();
+                at_micros = chunk.at_micros;
+            }
+            let stop = ends.min(range.end);
+            push(at_micros, bytes.get(at..stop).unwrap_or_default());
+            at = stop;
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(stream: Stream, at_micros: u64, text: &str) -> Chunk {
+        Chunk {
+            stream,
+            at_micros,
+            bytes: text.as_bytes().to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_keeps_its_time() {
+        let chunks = [
+            chunk(Stream::Stdout, 1, "one\n"),
+            chunk(Stream::Stdout, 2, "two\n"),
+            chunk(Stream::Stdout, 3, ""),
+            chunk(Stream::Stdout, 4, "three\n"),
+        ];
+        let bytes = log::stream(&chunks, Stream::Stdout);
+        let pieces = [
+            Piece::Kept(0..6),
+            Piece::Marker("[cut]\n".to_owned()),
+            Piece::Kept(10..14),
+        ];
+        assert_eq!(
+            place(Stream::Stdout, &bytes, &pieces, &chunks),
+            [
+                chunk(Stream::Stdout, 1, "one\n"),
+                chunk(Stream::Stdout, 2, "tw"),
+                chunk(Stream::Stdout, 2, "[cut]\n"),
+                chunk(Stream::Stdout, 4, "ree\n"),
+            ]
+        );
+    }
+
+    #[test]
+    fn output_that_is_short_enough_stays_as_it_came() {
+        let chunks = vec![
+            chunk(Stream::Stdout, 1, "a\n"),
+            chunk(Stream::Stderr, 2, "b\n"),
+            chunk(Stream::Stdout, 3, "c\n"),
+        ];
+        let (kept, facts) = cut(&chunks, &Keeping::default());
+        assert_eq!(kept, chunks);
+        assert_eq!((facts.stdout.bytes, facts.stdout.removed), (4, 0));
+        assert_eq!((facts.stderr.bytes, facts.stderr.removed), (2, 0));
+    }
+}

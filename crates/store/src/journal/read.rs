@@ -1,0 +1,163 @@
+//! Reading a journal: of a run that has ended, that was cut off, or that still goes on. Whatever the file holds, reading it ends and nothing is made up.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::{CLOSING, FRAME_HEAD, LONGEST_FRAME, MAGIC, OPENING, OUTPUT};
+use crate::data_dir::DataDir;
+use crate::error::StoreError;
+use crate::id::RunId;
+use crate::log::{self, Chunk};
+use crate::model::{Closing, Opening};
+
+/// What a journal holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Read {
+    /// Absent when whoever wrote it came no further than making the file: nothing had been started.
+    pub opening: Option<Opening>,
+    pub chunks: Vec<Chunk>,
+    pub closing: Option<Closing>,
+    /// How many bytes of it made sense.
+    pub end: u64,
+}
+
+/// Whether somebody is still writing a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    Alive,
+    Gone,
+}
+
+/// Opens without following a link and without waiting for a pipe: the directory is ours, but nothing is lost by care.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+}
+
+/// Whether the journal's writer lives. The lock is let go of at once: what matters is that it could be had.
+pub(crate) fn writer(path: &Path) -> io::Result<Writer> {
+    let file = open(path)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(Writer::Gone),
+        Err(Errno::WOULDBLOCK) => Ok(Writer::Alive),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+pub(crate) fn read(path: &Path) -> io::Result<Read> {
+    read_from(&mut open(path)?, 0)
+}
+
+/// The journal of a run, if it is still there.
+pub fn of_run(dir: &DataDir, run: RunId) -> Result<Option<Read>, StoreError> {
+    let path = super::path(dir, run);
+    match read(&path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::io("read", path)(error)),
+    }
+}
+
+/// What came after `from`, where an earlier call ended, and whether more may come. `None` when the journal has been adopted.
+pub fn follow(
+    dir: &DataDir,
+    run: RunId,
+    from: u64,
+) -> Result<Option<(Read, Writer)>, StoreError> {
+    let path = super::path(dir, run);
+    // Asked before reading: what a writer wrote last is there when it is gone.
+    let found = writer(&path).and_then(|writer| {
+        let read = read_from(&mut open(&path)?, from)?;
+        Ok((read, writer))
+    });
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::io("read", path)(error)),
+    }
+}
+
+fn read_from(file: &mut File, from: u64) -> io::Result<Read> {
+    let mut found = Read::default();
+    if !file.metadata()?.is_file() {
+        return Ok(found);
+    }
+    file.seek(SeekFrom::Start(from))?;
+    let mut file = io::BufReader::new(file);
+    if from == 0 {
+        let mut magic = [0; MAGIC.len()];
+        if file.read_exact(&mut magic).is_err() || magic != *MAGIC {
+            return Ok(found);
+        }
+        found.end = u64::try_from(MAGIC.len()).unwrap_or(0);
+    } else {
+        found.end = from;
+    }
+    while let Some(body) = next_body(&mut file)? {
+        if !take(&mut found, &body) {
+            break;
+        }
+        found.end += u64::try_from(FRAME_HEAD + body.len()).unwrap_or(0);
+    }
+    Ok(found)
+}
+
+/// `None` at the end, and where a frame is not whole.
+fn next_body(file: &mut impl io::Read) -> io::Result<Option<Vec<u8>>> {
+    let mut head = [0; FRAME_HEAD];
+    match file.read_exact(&mut head) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let [a, b, c, d, e, f, g, h] = head;
+    let length = u32::from_le_bytes([a, b, c, d]);
+    let checksum = u32::from_le_bytes([e, f, g, h]);
+    let fits = usize::try_from(length).is_ok_and(|length| length <= LONGEST_FRAME);
+    if !fits {
+        return Ok(None);
+    }
+    let mut body = Vec::new();
+    file.take(u64::from(length)).read_to_end(&mut body)?;
+    let whole = u32::try_from(body.len()) == Ok(length) && crc32fast::hash(&body) == checksum;
+    Ok(whole.then_some(body))
+}
+
+/// False where the frame makes no sense; nothing after it is believed.
+fn take(found: &mut Read, body: &[u8]) -> bool {
+    let Some((kind, content)) = body.split_first() else {
+        return false;
+    };
+    match *kind {
+        OPENING => match serde_json::from_slice(content) {
+            Ok(opening) => {
+                found.opening = Some(opening);
+                true
+            }
+            Err(_) => false,
+        },
+        OUTPUT => match log::decode(content) {
+            Ok(chunks) => {
+                found.chunks.extend(chunks);
+                true
+            }
+            Err(_) => false,
+        },
+        CLOSING => match serde_json::from_slice(content) {
+            Ok(closing) => {
+                found.closing = Some(closing);
+                true
+            }
+            Err(_) => false,
+        },
+        _ => false,
+    }
+}

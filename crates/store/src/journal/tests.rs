@@ -1,0 +1,210 @@
+//! What a journal must survive: crashes at every byte, a full disk, strangers in the spool.
+
+use std::collections::BTreeMap;
+
+use cofferdam_contract::ending::{EndingRecord, Stream};
+use cofferdam_contract::record::UsageRecord;
+use cofferdam_contract::units::Bytes;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::log;
+use crate::model::{Closing, HostFacts, Opening, RunKind, StreamSeen};
+use crate::sift::redact::Rules;
+
+pub(crate) fn opening(run_id: RunId) -> Opening {
+    Opening {
+        run_id,
+        started_at: Timestamp::now(),
+        command: vec!["sh".to_owned(), "-c".to_owned(), "true".to_owned()],
+        cwd: None,
+        environment: vec!["API_KEY".to_owned()],
+        kind: RunKind::Command,
+        backend: "native".to_owned(),
+        tags: BTreeMap::new(),
+        parent: None,
+        policy: json!({}),
+        payload: None,
+        host: HostFacts {
+            name: "here".to_owned(),
+            kernel: "6".to_owned(),
+            uid: 0,
+        },
+        version: "0".to_owned(),
+    }
+}
+
+pub(crate) fn closing() -> Closing {
+    Closing {
+        ended_at: Timestamp::now(),
+        ending: EndingRecord::Exited,
+        exit_code: Some(0),
+        signal: None,
+        usage: UsageRecord {
+            wall_ms: 1.0,
+            cpu_ms: 1.0,
+            memory_peak_bytes: None,
+            processes_peak: None,
+            output_bytes: 0,
+            disk_bytes: None,
+        },
+        enforced_by: BTreeMap::new(),
+        isolation: BTreeMap::new(),
+        denials: Vec::new(),
+        changes: None,
+        redactions: 0,
+        stdout: StreamSeen::default(),
+        stderr: StreamSeen::default(),
+        artifacts: Vec::new(),
+        left_out: Vec::new(),
+    }
+}
+
+const ROOMY: Bytes = Bytes::new(1 << 20);
+
+struct Place {
+    /// Removed with everything in it when the test is over.
+    _temporary: tempfile::TempDir,
+    dir: DataDir,
+    id: RunId,
+}
+
+fn place() -> std::io::Result<Place> {
+    let temporary = tempfile::tempdir()?;
+    let dir = DataDir::at(temporary.path().join("data"));
+    Ok(Place {
+        _temporary: temporary,
+        dir,
+        id: RunId::new(),
+    })
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let Place { dir, id, .. } = &place().unwrap();
+    let opening = opening(*id);
+    let mut journal = Journal::begin(dir, &opening, Rules::default(), ROOMY).unwrap();
+    journal.output(Stream::Stdout, b"out\n");
+    journal.output(Stream::Stderr, b"err\n");
+    assert_eq!(writer(&path(dir, *id)).unwrap(), Writer::Alive);
+    journal.finish(closing()).unwrap();
+    assert_eq!(writer(&path(dir, *id)).unwrap(), Writer::Gone);
+    let read = of_run(dir, *id).unwrap().unwrap();
+    assert_eq!(read.opening, Some(opening));
+    assert_eq!(log::stream(&read.chunks, Stream::Stdout), b"out\n");
+    assert_eq!(log::stream(&read.chunks, Stream::Stderr), b"err\n");
+    let closing = read.closing.unwrap();
+    assert_eq!(closing.stdout, StreamSeen { bytes: 4, lost: 0 });
+}
+
+#[test]
+fn a_journal_that_is_cut_off_anywhere_says_what_it_can_and_no_more() {
+    let Place { dir, id, .. } = &place().unwrap();
+    let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
+    journal.output(Stream::Stdout, b"hello\n");
+    journal.finish(closing()).unwrap();
+    let path = path(dir, *id);
+    let whole = std::fs::read(&path).unwrap();
+    let mut seen = (false, false);
+    for length in 0..whole.len() {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        let read = of_run(dir, *id).unwrap().unwrap();
+        assert!(read.closing.is_none(), "cut at {length}");
+        assert!(read.end <= u64::try_from(length).unwrap());
+        let output = log::stream(&read.chunks, Stream::Stdout);
+        assert!(output.is_empty() || output == b"hello\n");
+        assert!(output.is_empty() || read.opening.is_some());
+        seen.0 |= read.opening.is_some() && output.is_empty();
+        seen.1 |= !output.is_empty();
+    }
+    assert_eq!(seen, (true, true));
+}
+
+#[test]
+fn a_flipped_bit_is_never_believed() {
+    let Place { dir, id, .. } = &place().unwrap();
+    let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
+    journal.output(Stream::Stdout, b"hello\n");
+    journal.finish(closing()).unwrap();
+    let path = path(dir, *id);
+    let whole = std::fs::read(&path).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        std::fs::write(&path, &damaged).unwrap();
+        let read = of_run(dir, *id).unwrap().unwrap();
+        assert!(read.closing.is_none(), "flipped at {at}");
+    }
+}
+
+#[test]
+fn secrets_do_not_reach_the_disk() {
+    let Place { dir, id, .. } = &place().unwrap();
+    let secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+    let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
+    for piece in secret.as_bytes().chunks(7) {
+        journal.output(Stream::Stdout, piece);
+    }
+    journal.finish(closing()).unwrap();
+    let file = std::fs::read(path(dir, *id)).unwrap();
+    let text = String::from_utf8_lossy(&file);
+    assert!(!text.contains(&secret[..12]), "{text}");
+    let read = of_run(dir, *id).unwrap().unwrap();
+    assert_eq!(log::stream(&read.chunks, Stream::Stdout), b"[REDACTED]");
+    assert_eq!(read.closing.unwrap().redactions, 1);
+}
+
+#[test]
+fn a_journal_takes_no_more_than_it_may() {
+    let Place { dir, id, .. } = &place().unwrap();
+    let mut journal =
+        Journal::begin(dir, &opening(*id), Rules::default(), Bytes::new(10)).unwrap();
+    journal.output(Stream::Stdout, b"0123456\n");
+    assert_eq!(journal.room(), Room::Left);
+    journal.output(Stream::Stderr, b"0123456\n");
+    assert_eq!(journal.room(), Room::Full);
+    journal.passed(Stream::Stderr, 1000);
+    journal.finish(closing()).unwrap();
+    let closing = of_run(dir, *id).unwrap().unwrap().closing.unwrap();
+    assert_eq!(closing.stdout, StreamSeen { bytes: 8, lost: 0 });
+    assert_eq!(
+        closing.stderr,
+        StreamSeen {
+            bytes: 1008,
+            lost: 1006
+        }
+    );
+}
+
+#[test]
+fn following_tells_what_is_new_and_when_it_is_over() {
+    let Place { dir, id, .. } = &place().unwrap();
+    let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
+    journal.output(Stream::Stdout, b"one\n");
+    let (first, state) = follow(dir, *id, 0).unwrap().unwrap();
+    assert_eq!(state, Writer::Alive);
+    assert_eq!(log::stream(&first.chunks, Stream::Stdout), b"one\n");
+    let (nothing, _) = follow(dir, *id, first.end).unwrap().unwrap();
+    assert!(nothing.chunks.is_empty() && nothing.end == first.end);
+    journal.output(Stream::Stdout, b"two\n");
+    journal.finish(closing()).unwrap();
+    let (second, state) = follow(dir, *id, first.end).unwrap().unwrap();
+    assert_eq!(log::stream(&second.chunks, Stream::Stdout), b"two\n");
+    assert_eq!(state, Writer::Gone);
+    assert!(second.closing.is_some());
+    assert!(follow(dir, RunId::new(), 0).unwrap().is_none());
+}
+
+#[test]
+fn strangers_in_the_spool_are_neither_followed_nor_waited_for() {
+    let Place { dir, id, .. } = &place().unwrap();
+    dir.create().unwrap();
+    let path = path(dir, *id);
+    std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+    assert!(of_run(dir, *id).is_err());
+    std::fs::remove_file(&path).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert_eq!(of_run(dir, *id).unwrap().unwrap(), Read::default());
+}
