@@ -15,7 +15,7 @@ const ROUNDS: usize = 9;
 type Generator = fn(&mut Numbers, &mut Vec<u8>);
 
 fn main() -> io::Result<()> {
-    let kinds: [(&str, Generator); 15] = [
+    let kinds: [(&str, Generator); 18] = [
         ("log lines", log_line),
         ("source code", source_line),
         ("json log", json_line),
@@ -32,6 +32,11 @@ fn main() -> io::Result<()> {
             text.extend_from_slice(b"token=<a>")
         }),
         ("all `://a:`", |_, text| text.extend_from_slice(b"://a:")),
+        ("all `token:`", |_, text| text.extend_from_slice(b"token:")),
+        ("all `password: `", |_, text| {
+            text.extend_from_slice(b"password: ")
+        }),
+        ("all `-eyJ`", |_, text| text.extend_from_slice(b"-eyJ")),
         ("all `eyJ`", |_, text| {
             text.extend_from_slice(b".eyJabcdefgh")
         }),
@@ -43,7 +48,7 @@ fn main() -> io::Result<()> {
         let (best, count) = measure(&rules, &text);
         writeln!(
             out,
-            "{name:<14} {:>6.0} MB/s  {count:>7} secrets",
+            "{name:<16} {:>6.0} MB/s  {count:>7} secrets",
             speed(&text, best)
         )?;
     }
@@ -57,7 +62,7 @@ fn main() -> io::Result<()> {
     let (best, _) = measure(&values, &text);
     writeln!(
         out,
-        "{:<14} {:>6.0} MB/s  (log lines)",
+        "{:<16} {:>6.0} MB/s  (log lines)",
         "three values",
         speed(&text, best)
     )?;
@@ -65,7 +70,7 @@ fn main() -> io::Result<()> {
         let (best, _) = measure(&pattern, &text);
         writeln!(
             out,
-            "{:<14} {:>6.0} MB/s  (log lines)",
+            "{:<16} {:>6.0} MB/s  (log lines)",
             "one pattern",
             speed(&text, best)
         )?;

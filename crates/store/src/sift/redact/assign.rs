@@ -11,6 +11,9 @@ pub(super) const LONGEST_NAME: usize = 64;
 /// How much of a value is looked at to judge it.
 const VALUE_LOOK: usize = 256;
 
+/// The same where the form leaves doubt.
+const LOOSE_LOOK: usize = 64;
+
 /// White space on either side of the separator.
 const MOST_SPACES: usize = 8;
 
@@ -90,7 +93,7 @@ pub(super) fn find(view: View<'_>, name_end: usize) -> Verdict {
     if opening.until.is_some() || form == Form::Tight {
         surely(view, &opening, kind, name_start, name)
     } else {
-        perhaps(view, opening.from, kind)
+        perhaps(view, opening.from, kind, name)
     }
 }
 
@@ -218,19 +221,24 @@ fn bare_end(view: View<'_>, name_start: usize, name: &[u8]) -> Until {
 }
 
 /// It may be a value, a type or a word of a sentence: only what looks like a secret is one.
-fn perhaps(view: View<'_>, from: usize, kind: Kind) -> Verdict {
-    let end = view.run(from, VALUE, VALUE_LOOK)?;
+fn perhaps(view: View<'_>, from: usize, kind: Kind, name: &[u8]) -> Verdict {
+    // A placeholder that begins within what is judged is seen whole.
+    let seen = view.run(from, VALUE, LOOSE_LOOK + MARK.len())?;
+    let end = seen.min(from + LOOSE_LOOK);
     let value = view.slice(from, end);
-    if is_no_secret(view, from, value)? || memmem::find(value, b"[REDACTED").is_some() {
+    let replaced = memmem::find(view.slice(from, seen), b"[REDACTED").is_some();
+    if replaced || is_no_secret(view, from, value)? || repeats(value, name) {
         return Err(Not::Here);
     }
-    let digit = value.iter().any(u8::is_ascii_digit);
-    let letter = value.iter().any(u8::is_ascii_alphabetic);
-    let code = memchr::memchr(b'(', value).is_some() || is_identifier(value);
-    let dense = value.len() >= 20 && value.iter().all(u8::is_ascii_alphanumeric);
+    let traits = Traits::of(value);
+    let code = traits.is_code() || view.at(end)? == Some(b';');
     let found = match kind {
-        Kind::Password => (digit && value.len() >= 4 && !code) || fills_line(view, from, end)?,
-        Kind::Issued => !code && ((digit && letter && value.len() >= 6) || dense),
+        Kind::Password => {
+            let filled =
+                !code && (value.len() == LOOSE_LOOK || (traits.digits > 0 && value.len() >= 4));
+            filled || fills_line(view, from, end)?
+        }
+        Kind::Issued => !code && traits.is_random(),
         Kind::Vague | Kind::Authorization | Kind::BarePwd => false,
     };
     match found {
@@ -242,13 +250,68 @@ fn perhaps(view: View<'_>, from: usize, kind: Kind) -> Verdict {
     }
 }
 
-/// `node.next_token2`: lower-case words joined by `_`, with two digits at most.
-fn is_identifier(value: &[u8]) -> bool {
-    let plain = |byte: &u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'.')
+/// What a value consists of. Counted in one pass, since hostile output asks for this at every sixth byte.
+#[derive(Default)]
+struct Traits {
+    length: usize,
+    digits: usize,
+    upper: usize,
+    lower: usize,
+    underscores: usize,
+    dots: usize,
+    brackets: usize,
+    double_colons: usize,
+}
+
+impl Traits {
+    fn of(value: &[u8]) -> Self {
+        let mut traits = Self {
+            length: value.len(),
+            ..Self::default()
+        };
+        let mut before = 0;
+        for byte in value {
+            match byte {
+                b'0'..=b'9' => traits.digits += 1,
+                b'A'..=b'Z' => traits.upper += 1,
+                b'a'..=b'z' => traits.lower += 1,
+                b'_' => traits.underscores += 1,
+                b'.' => traits.dots += 1,
+                b'(' | b'[' => traits.brackets += 1,
+                b':' if before == b':' => traits.double_colons += 1,
+                _ => {}
+            }
+            before = *byte;
+        }
+        traits
+    }
+
+    /// A call, an array, a path, or an identifier like `node.next_token2`: words joined by `_`, all in one case, with two digits at most.
+    fn is_code(&self) -> bool {
+        let letters = self.upper + self.lower;
+        let plain = letters + self.digits + self.underscores + self.dots == self.length;
+        let one_case = self.upper == 0 || self.lower == 0;
+        let identifier = plain && one_case && self.underscores > 0 && self.digits <= 2;
+        identifier || self.brackets > 0 || self.double_colons > 0
+    }
+
+    fn is_random(&self) -> bool {
+        let letters = self.upper + self.lower;
+        let mixed = self.digits > 0 && letters > 0 && self.length >= 6;
+        mixed || (self.length >= 20 && letters + self.digits == self.length)
+    }
+}
+
+/// `self.password = password`, `password = args.password`.
+fn repeats(value: &[u8], name: &[u8]) -> bool {
+    let field = |of: &[u8]| of.len() - memchr::memrchr(b'.', of).map_or(0, |dot| dot + 1);
+    let (of_value, of_name) = (field(value), field(name));
+    let end = |of: &[u8], length: usize| {
+        of.get(of.len() - length..)
+            .unwrap_or_default()
+            .to_ascii_lowercase()
     };
-    let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
-    value.iter().all(plain) && value.contains(&b'_') && digits <= 2
+    of_value == of_name && end(value, of_value) == end(name, of_name)
 }
 
 /// Whether the value is one word and the line ends after it, as in YAML.
@@ -282,7 +345,7 @@ fn authorization(view: View<'_>, at: usize) -> Verdict {
         return Err(Not::Here);
     }
     let digit = value.iter().any(u8::is_ascii_digit);
-    if from == opening.from && !digit && value.len() < 16 {
+    if from == opening.from && value.len() < if digit { 6 } else { 16 } {
         return Err(Not::Here);
     }
     let rest = match word.eq_ignore_ascii_case(b"digest") {

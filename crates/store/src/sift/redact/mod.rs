@@ -13,7 +13,7 @@
 //! | family | what is replaced |
 //! | --- | --- |
 //! | 1 `NAME=value` | the value after a name whose last word is PASSWORD, PASSWD, PASSPHRASE, PWD, SECRET, TOKEN, CREDENTIAL(S), or KEY with a word before it (`api_key`, `apiKey`, `X-Api-Key`, `apikey`; not `key`, `public_key`, `primary_key`); `_PASS` and `_AUTH` with a word before them. In any case of letters. See below for the forms |
-//! | 2 bearer | the value of an `Authorization` header, after its scheme; after `Bearer` a token of 8 characters with a digit, or of 32; a JSON web token `eyJ….….…` anywhere |
+//! | 2 bearer | the value of an `Authorization` header, after its scheme, or of 6 characters with a digit or of 16 without a scheme; after `Bearer` a token of 8 characters with a digit, or of 32; a JSON web token `eyJ….….…` anywhere |
 //! | 3 AWS access key | `AKIA` or `ASIA` and exactly 16 capitals or digits |
 //! | 4 AWS secret key | as 1: `aws_secret_access_key`, `SecretAccessKey` |
 //! | 5 connection strings | as 1: `Password=…;`, `pwd=…;`. After `;` the value goes to the next `;`, with blanks |
@@ -25,14 +25,14 @@
 //! | 11 Google | `AIza` and 35 of `[A-Za-z0-9_-]` at least |
 //! | 12 URLs | the password in `scheme://user:password@host`, if both have less than 1 KiB |
 //!
-//! Families 3, 6, 9, 10, 11 and the web token need a byte before them that is no letter or digit.
+//! Families 3, 6, 9, 10, 11 and the web token need a byte before them that is no letter or digit; `sk-` and the web token, also no `-` or `_`.
 //!
 //! Forms of family 1. The name may be in quotes; the separator is `=`, `:`, `=>`, `:=`, `%3D` or `%3A`, with up to 8 blanks on each side, on one line.
 //! - A value in quotes (also `\"` within JSON within a string) is replaced to its closing quote or the end of the line.
 //! - After `=` without blanks, and after a header `X-…:`, the value is replaced to the next blank, quote or one of `&;,)]}<>|\`; in a line that begins with a name in capitals, like
 //!   those of `env` and `export`, to the next blank.
 //! - Elsewhere (`token: abc`, `password = abc`) it may be code or a sentence. Replaced is: after a password name, a value with a digit and 4 characters, or of 4 characters that
-//!   ends the line; after the others, one with a digit, a letter and 6 characters, or 20 letters; not an identifier with `_` and up to two digits. `_PASS` and `_AUTH` do not count here.
+//!   ends the line, or of 64; after the others, one with a digit, a letter and 6 characters, or 20 letters. Not what reads like code: an identifier with `_`, a call, a path with `::`, an array, a field of the same name, or what `;` follows. `_PASS` and `_AUTH` do not count here.
 //! - Never replaced: `true`, `null`, `string`, `required` and the like, `$NAME`, `${…}`, `$(…)`, `{{…`, `<password>`, `***`, numbers of up to 5 digits (unless a password), a value that
 //!   repeats the name, and what follows `PWD=` if it begins like a path.
 //!

@@ -6,8 +6,8 @@ use super::patterns::Patterns;
 use super::rules::Rules;
 use super::scan::Scan;
 
-/// At most so many bytes of the input are held back between two calls of `push`, whatever the input is: the longest known value or 0, a window of
-/// the user's patterns where there are any, and what the built-in families look ahead.
+/// At most so many bytes are held back between two calls of `push`, whatever the input is: the longest known value, a window of the user's patterns, and what the built-in families look
+/// ahead. With the built-in families alone it is less than 2 KiB, and mostly 16 bytes.
 pub const MOST_HELD: usize = 2 * super::rules::LONGEST_VALUE + super::patterns::WINDOW;
 
 /// Takes secrets out of a stream that comes in pieces. The output does not depend on where the pieces are cut.

@@ -261,6 +261,13 @@ fn what_is_no_secret_survives() {
         "cache_key=ab12cd34",
         "dot2_token: node.dot2_token,",
         "pub log_passwd: __u32,",
+        "const VK: VIRTUAL_KEY = 255u16;",
+        "pub Password: [u16; 256],",
+        "token: crate::v2::Token,",
+        "self.password = password\n",
+        "password = args.password\n",
+        "let token = self[0];",
+        "const AUTHORIZATION: u32 = 61u32;",
     ] {
         assert_eq!(
             redact_text(&Rules::builtin(), harmless),

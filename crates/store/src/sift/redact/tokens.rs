@@ -122,6 +122,10 @@ pub(super) fn google_key(view: View<'_>, at: usize) -> Verdict {
 /// `eyJ….…`: a JSON web token, wherever it stands. Its first two parts have eight characters at least, the first 1024 at most. Asked at the `J`.
 pub(super) fn json_web_token(view: View<'_>, at: usize) -> Verdict {
     let from = start(view, at, 2)?;
+    // Within a run of such characters each `eyJ` would be followed for 1024 bytes.
+    if matches!(view.before(from), b'-' | b'_') {
+        return Err(Not::Here);
+    }
     let dot = view.run(at + 1, KEYLIKE, FAR)?;
     if dot - from < 8 || view.at(dot)? != Some(b'.') {
         return Err(Not::Here);
