@@ -56,7 +56,12 @@ impl Literals {
         self.look(values);
         let length = self.buffer.len();
         let ready = match flow {
-            Flow::Open => length.saturating_sub(self.longest + AROUND),
+            Flow::Open => {
+                // No value has a line end in it.
+                let lines = self.buffer.get(self.emitted..).unwrap_or_default();
+                let ended = memchr::memrchr(b'\n', lines).map_or(0, |at| self.emitted + at + 1);
+                ended.max(length.saturating_sub(self.longest + AROUND))
+            }
             Flow::Ended => length,
         };
         self.replace(ready, out);

@@ -135,12 +135,26 @@ impl Scan {
         }
         if self.swallowing.is_none() {
             let ready = match flow {
-                Flow::Open => self.next.saturating_sub(HELD),
+                Flow::Open => self.ready(),
                 Flow::Ended => self.buffer.len(),
             };
             self.emit(ready, out);
         }
         self.forget();
+    }
+
+    /// How much can be handed on while more may come. No secret that is still to be found begins in an earlier line than the bytes that give it away, so whoever follows the output
+    /// sees every line as soon as it has ended.
+    fn ready(&self) -> usize {
+        // What comes after the next place to look at may still be part of something that begins there.
+        let seen = if candidate(&self.buffer, self.next).is_some() {
+            self.next
+        } else {
+            self.buffer.len()
+        };
+        let lines = self.buffer.get(self.emitted..seen).unwrap_or_default();
+        let ended = memchr::memrchr(b'\n', lines).map_or(0, |at| self.emitted + at + 1);
+        ended.max(self.next.saturating_sub(HELD))
     }
 
     /// Finds the next secret and puts the placeholder in its place.

@@ -457,3 +457,15 @@ proptest! {
         }
     }
 }
+
+/// Whoever follows a run sees its lines as they come.
+#[test]
+fn a_line_that_has_ended_is_handed_on() {
+    let rules = Rules::default().with_values([b"correct-horse".as_slice()]);
+    let mut redactor = Redactor::new(&rules);
+    for line in ["hi\n", "token: ghp_\n", "the next one\n", "\n"] {
+        let mut out = Vec::new();
+        redactor.push(line.as_bytes(), &mut out);
+        assert_eq!(String::from_utf8_lossy(&out), line);
+    }
+}
