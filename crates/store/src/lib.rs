@@ -6,12 +6,17 @@
 //!
 //! Nothing secret is written: what goes into a journal goes through [`sift`] first, and there is no other way in.
 
+pub mod audit;
 pub mod data_dir;
 pub mod database;
 pub mod error;
 pub mod id;
 pub mod log;
 pub mod model;
+
+// The tests of the database share their runs with the tests from outside.
+#[cfg(test)]
+extern crate self as cofferdam_store;
 
 pub use data_dir::DataDir;
 pub use database::History;

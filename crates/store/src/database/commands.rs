@@ -1,0 +1,170 @@
+//! The dictionary of command lines: each is stored once, and found by its beginning or by any three letters in a row.
+
+use std::collections::{HashMap, HashSet};
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::fault::Fault;
+use super::glob::Glob;
+use super::run_row::unsigned;
+
+/// How many trigrams of a pattern the index is asked for. More make the answer smaller and the question slower.
+const TRIGRAMS: usize = 6;
+
+/// Command lines that match a pattern.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Matching {
+    pub(crate) commands: Vec<i64>,
+    pub(crate) runs: u64,
+}
+
+/// The number of this command line, which is made where there is none.
+pub(crate) fn intern(connection: &Connection, line: &str) -> Result<i64, Fault> {
+    let find = "SELECT command FROM commands WHERE text = ?1";
+    let known: Option<i64> = connection
+        .prepare_cached(find)?
+        .query_row([line], |row| row.get(0))
+        .optional()?;
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    connection
+        .prepare_cached("INSERT INTO commands (text) VALUES (?1)")?
+        .execute([line])?;
+    let made = connection.last_insert_rowid();
+    connection
+        .prepare_cached("INSERT INTO command_trigrams (rowid, text) VALUES (?1, ?2)")?
+        .execute(rusqlite::params![made, line])?;
+    Ok(made)
+}
+
+/// Forgets a command line that no run has any more.
+pub(crate) fn forget_unused(connection: &Connection, command: i64) -> Result<(), Fault> {
+    let sql = "DELETE FROM commands WHERE command = ?1 AND runs = 0";
+    if connection.prepare_cached(sql)?.execute([command])? > 0 {
+        connection
+            .prepare_cached("DELETE FROM command_trigrams WHERE rowid = ?1")?
+            .execute([command])?;
+    }
+    Ok(())
+}
+
+/// The command lines that match, or `None` when there are more than `most`.
+pub(crate) fn matching(
+    connection: &Connection,
+    glob: &Glob,
+    most: usize,
+) -> Result<Option<Matching>, Fault> {
+    let trigrams = trigrams(glob.literal());
+    if !glob.is_prefix_only() && !trigrams.is_empty() {
+        let question = trigrams.join(" AND ");
+        let sql = "SELECT command, commands.text, runs FROM command_trigrams CROSS JOIN commands ON command = command_trigrams.rowid
+            WHERE command_trigrams MATCH ?1";
+        return collect(connection, sql, &question, glob, most);
+    }
+    // Without a prefix this is the whole dictionary.
+    let sql = "SELECT command, text, runs FROM commands WHERE text >= ?1 ORDER BY text";
+    if glob.prefix().is_empty() {
+        let sql = "SELECT command, text, runs FROM commands WHERE ?1 = ''";
+        return collect(connection, sql, "", glob, most);
+    }
+    collect(connection, sql, glob.prefix(), glob, most)
+}
+
+fn collect(
+    connection: &Connection,
+    sql: &str,
+    parameter: &str,
+    glob: &Glob,
+    most: usize,
+) -> Result<Option<Matching>, Fault> {
+    let in_order = sql.ends_with("ORDER BY text");
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([parameter])?;
+    let mut found = Matching::default();
+    while let Some(row) = rows.next()? {
+        let text = row.get_ref(1)?.as_str()?;
+        if in_order && !text.starts_with(glob.prefix()) {
+            break;
+        }
+        if !glob.matches(text) {
+            continue;
+        }
+        if found.commands.len() == most {
+            return Ok(None);
+        }
+        found.commands.push(row.get(0)?);
+        found.runs += unsigned(row.get(2)?);
+    }
+    Ok(Some(found))
+}
+
+/// Some of the three-letter pieces of a text, from all over it, quoted for the index. NUL would end the question.
+fn trigrams(literal: &str) -> Vec<String> {
+    let letters: Vec<char> = literal.chars().collect();
+    let all: Vec<&[char]> = letters
+        .windows(3)
+        .filter(|piece| !piece.contains(&'\0'))
+        .collect();
+    let step = all.len().div_ceil(TRIGRAMS).max(1);
+    let some = all.iter().rev().step_by(step);
+    let quoted = |piece: &&[char]| {
+        let text: String = piece.iter().collect();
+        format!("\"{}\"", text.replace('"', "\"\""))
+    };
+    some.map(quoted).collect()
+}
+
+/// Tells whether a run's command is wanted, either because it is in a set or by looking at its text once.
+#[derive(Debug)]
+pub(crate) enum CommandTest<'a> {
+    All,
+    InSet(HashSet<i64>),
+    ByText {
+        glob: &'a Glob,
+        seen: HashMap<i64, bool>,
+    },
+}
+
+impl<'a> CommandTest<'a> {
+    pub(crate) fn by_text(glob: &'a Glob) -> Self {
+        Self::ByText {
+            glob,
+            seen: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn wants(&mut self, connection: &Connection, command: i64) -> Result<bool, Fault> {
+        match self {
+            Self::All => Ok(true),
+            Self::InSet(set) => Ok(set.contains(&command)),
+            Self::ByText { glob, seen } => {
+                if let Some(known) = seen.get(&command) {
+                    return Ok(*known);
+                }
+                let sql = "SELECT text FROM commands WHERE command = ?1";
+                let mut statement = connection.prepare_cached(sql)?;
+                let mut rows = statement.query([command])?;
+                let wanted = match rows.next()? {
+                    Some(row) => glob.matches(row.get_ref(0)?.as_str()?),
+                    None => false,
+                };
+                seen.insert(command, wanted);
+                Ok(wanted)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trigrams_are_quoted_and_few() {
+        assert_eq!(trigrams("ab"), Vec::<String>::new());
+        assert_eq!(trigrams("a\"b"), vec!["\"a\"\"b\""]);
+        assert_eq!(trigrams("ab\0cd"), Vec::<String>::new());
+        assert!(trigrams(&"abcdefgh".repeat(50)).len() <= TRIGRAMS);
+    }
+}

@@ -1,0 +1,311 @@
+//! Runs go, and with them the contents that nothing else refers to. What is about to go is worked out first; a dry run ends there.
+//!
+//! Contents must not go while a run that is about to be recorded refers to them. Whoever puts contents into the store sets their time anew, also when they were there already, so:
+//! contents that have not been put for an hour may go; younger ones only together with the run that put them last, and only while no journal is waiting. The rest goes with a later
+//! pruning.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, OptionalExtension as _};
+use serde_json::json;
+
+use super::commands;
+use super::fault::Fault;
+use super::open::{Durability, History};
+use super::prune::{Candidate, PruneMode, PruneReason, Pruned, PrunedRun, candidate};
+use super::run_row::{digests_of, unsigned};
+use super::seam::{Found, Objects};
+use crate::audit::chain::{Chain, NewEntry};
+use crate::audit::head;
+use crate::data_dir::DataDir;
+use crate::error::StoreError;
+use crate::id::RunId;
+use crate::model::{Digest, Status};
+
+/// For how long contents are safe that no run refers to.
+const SETTLED: Duration = Duration::from_secs(3600);
+/// How long after its end a run's artifacts are put into the store, at most.
+const COLLECTED: Duration = Duration::from_secs(60);
+/// How many runs, or contents, go in one transaction: others want to write too.
+const PORTION: usize = 2000;
+
+impl History {
+    /// Removes runs by name, tagged ones too. Runs that go on cannot be removed.
+    pub fn remove(&mut self, runs: &[RunId], mode: PruneMode) -> Result<Pruned, StoreError> {
+        let objects = Objects::open(self.dir());
+        let doomed = self.read(|connection| {
+            let mut doomed = Doomed::new(connection, &objects, self.dir())?;
+            for id in runs {
+                let named = named(connection, *id)?;
+                if !doomed.contains(*id) {
+                    doomed.add(connection, &named, PruneReason::Named)?;
+                }
+            }
+            Ok(doomed)
+        })?;
+        self.carry_out(doomed, mode)
+    }
+
+    pub(crate) fn carry_out(
+        &mut self,
+        doomed: Doomed,
+        mode: PruneMode,
+    ) -> Result<Pruned, StoreError> {
+        if mode == PruneMode::DryRun || (doomed.runs.is_empty() && doomed.objects.is_empty()) {
+            return Ok(doomed.into_report());
+        }
+        for portion in doomed.runs.chunks(PORTION) {
+            self.remove_rows(portion)?;
+        }
+        let (objects, freed) = self.remove_objects(&doomed.objects)?;
+        self.shrink_best_effort();
+        // Somebody may have begun to use some of the contents meanwhile; those are still there.
+        let left = doomed.object_bytes.saturating_sub(freed);
+        let mut report = doomed.into_report();
+        report.objects = objects;
+        report.freed_bytes = report.freed_bytes.saturating_sub(left);
+        report.kept_bytes = report.kept_bytes.saturating_add(left);
+        Ok(report)
+    }
+
+    fn remove_rows(&mut self, runs: &[PrunedRun]) -> Result<(), StoreError> {
+        let last = self.write(Durability::Durable, |transaction| {
+            let mut chain = Chain::load(transaction)?;
+            for run in runs {
+                if delete(transaction, run.run_id)? {
+                    chain.append(&NewEntry {
+                        event: "run.removed",
+                        subject: &run.run_id.to_string(),
+                        detail: &json!({"why": run.why.as_str()}).to_string(),
+                    })?;
+                }
+            }
+            transaction.execute("DELETE FROM facets WHERE runs = 0", [])?;
+            Ok(chain.head())
+        })?;
+        head::advance_best_effort(self, last);
+        Ok(())
+    }
+
+    /// Holds the write lock meanwhile, so that no run can be recorded that refers to what goes.
+    fn remove_objects(&mut self, doomed: &BTreeSet<Digest>) -> Result<(u64, u64), StoreError> {
+        let objects = Objects::open(self.dir());
+        let all: Vec<&Digest> = doomed.iter().collect();
+        let (mut removed, mut freed) = (0, 0);
+        for portion in all.chunks(PORTION) {
+            self.write(Durability::Consistent, |transaction| {
+                for digest in portion {
+                    if references(transaction, digest)? == 0 && objects.find(digest).is_some() {
+                        freed += objects.remove(digest)?;
+                        removed += 1;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok((removed, freed))
+    }
+}
+
+/// What is about to go.
+#[derive(Debug)]
+pub(crate) struct Doomed {
+    runs: Vec<PrunedRun>,
+    ids: HashSet<RunId>,
+    objects: BTreeSet<Digest>,
+    /// What those objects take.
+    object_bytes: u64,
+    run_bytes: u64,
+    /// How many runs would still refer to these contents.
+    references: HashMap<Digest, u64>,
+    stored: HashMap<Digest, Found>,
+    waiting: Waiting,
+    now: SystemTime,
+    all_runs: u64,
+    all_bytes: u64,
+}
+
+/// Whether there are journals that nobody has adopted yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Nothing,
+    Journals,
+}
+
+impl Doomed {
+    pub(crate) fn new(
+        connection: &Connection,
+        objects: &Objects,
+        dir: &DataDir,
+    ) -> Result<Self, Fault> {
+        let sql = "SELECT count(*), ifnull(sum(stored_bytes), 0) FROM runs";
+        let (all_runs, rows): (i64, i64) =
+            connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let found = objects.all()?;
+        let in_objects: u64 = found.iter().map(|object| object.stored_bytes).sum();
+        Ok(Self {
+            runs: Vec::new(),
+            ids: HashSet::new(),
+            objects: BTreeSet::new(),
+            object_bytes: 0,
+            run_bytes: 0,
+            references: HashMap::new(),
+            stored: found
+                .into_iter()
+                .map(|object| (object.digest, object))
+                .collect(),
+            waiting: waiting(dir),
+            now: SystemTime::now(),
+            all_runs: unsigned(all_runs),
+            all_bytes: unsigned(rows).saturating_add(in_objects),
+        })
+    }
+
+    pub(crate) fn sweep_orphans(&mut self, connection: &Connection) -> Result<(), Fault> {
+        let settled: Vec<Found> = self
+            .stored
+            .values()
+            .copied()
+            .filter(|object| self.is_settled(object))
+            .collect();
+        for object in settled {
+            if references(connection, &object.digest)? == 0 {
+                self.doom(object);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        connection: &Connection,
+        candidate: &Candidate,
+        why: PruneReason,
+    ) -> Result<(), Fault> {
+        for digest in digests_of(connection, candidate.id)? {
+            let left = match self.references.get(&digest) {
+                Some(left) => *left,
+                None => references(connection, &digest)?,
+            };
+            let left = left.saturating_sub(1);
+            self.references.insert(digest, left);
+            let object = self.stored.get(&digest).copied();
+            if let Some(object) = object.filter(|_| left == 0)
+                && (self.is_settled(&object) || self.is_last_put_by(&object, candidate))
+            {
+                self.doom(object);
+            }
+        }
+        self.run_bytes = self.run_bytes.saturating_add(candidate.stored_bytes);
+        self.ids.insert(candidate.id);
+        self.runs.push(PrunedRun {
+            run_id: candidate.id,
+            started_at: candidate.started,
+            status: candidate.status,
+            command: candidate.line.clone(),
+            why,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn contains(&self, id: RunId) -> bool {
+        self.ids.contains(&id)
+    }
+
+    pub(crate) fn kept_runs(&self) -> u64 {
+        let gone = u64::try_from(self.runs.len()).unwrap_or(u64::MAX);
+        self.all_runs.saturating_sub(gone)
+    }
+
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.all_bytes.saturating_sub(self.freed_bytes())
+    }
+
+    fn freed_bytes(&self) -> u64 {
+        self.run_bytes.saturating_add(self.object_bytes)
+    }
+
+    fn doom(&mut self, object: Found) {
+        if self.objects.insert(object.digest) {
+            self.object_bytes = self.object_bytes.saturating_add(object.stored_bytes);
+        }
+    }
+
+    fn is_settled(&self, object: &Found) -> bool {
+        let age = self.now.duration_since(object.modified);
+        age.is_ok_and(|age| age >= SETTLED)
+    }
+
+    fn is_last_put_by(&self, object: &Found, run: &Candidate) -> bool {
+        let duration = Duration::from_micros(run.duration.map_or(0, unsigned));
+        let ended = SystemTime::from(run.started).checked_add(duration + COLLECTED);
+        self.waiting == Waiting::Nothing && ended.is_some_and(|ended| object.modified <= ended)
+    }
+
+    fn into_report(self) -> Pruned {
+        Pruned {
+            objects: u64::try_from(self.objects.len()).unwrap_or(u64::MAX),
+            freed_bytes: self.freed_bytes(),
+            kept_runs: self.kept_runs(),
+            kept_bytes: self.kept_bytes(),
+            runs: self.runs,
+        }
+    }
+}
+
+fn named(connection: &Connection, id: RunId) -> Result<Candidate, Fault> {
+    let sql = "SELECT status, cause, exit_code, signal, kind, backend, has_artifacts, id, started, duration, stored_bytes, text
+        FROM runs JOIN facets USING (facet) JOIN commands USING (command) WHERE id = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([id.as_bytes()])?;
+    let Some(row) = rows.next()? else {
+        let asked = id.to_string();
+        return Err(StoreError::NoSuchRun { asked }.into());
+    };
+    let found = candidate(row)?;
+    if found.status == Status::Running {
+        return Err(Fault::Store(StoreError::Invalid {
+            field: "run",
+            value: id.to_string(),
+            why: "it goes on; cancel it first".to_owned(),
+        }));
+    }
+    Ok(found)
+}
+
+/// Whether it was there. Its parts go with it.
+fn delete(connection: &Connection, id: RunId) -> Result<bool, Fault> {
+    let sql = "SELECT command FROM runs WHERE id = ?1";
+    let command: Option<i64> = connection
+        .prepare_cached(sql)?
+        .query_row([id.as_bytes()], |row| row.get(0))
+        .optional()?;
+    let Some(command) = command else {
+        return Ok(false);
+    };
+    connection
+        .prepare_cached("DELETE FROM runs WHERE id = ?1")?
+        .execute([id.as_bytes()])?;
+    commands::forget_unused(connection, command)?;
+    Ok(true)
+}
+
+fn references(connection: &Connection, digest: &Digest) -> Result<u64, Fault> {
+    let sql = "SELECT count(*) FROM contents WHERE digest = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(unsigned(statement.query_row([digest.0], |row| row.get(0))?))
+}
+
+/// When it cannot be told, there may be some.
+fn waiting(dir: &DataDir) -> Waiting {
+    match fs::read_dir(dir.spool()) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Waiting::Nothing,
+        Ok(mut entries) => match entries.next() {
+            None => Waiting::Nothing,
+            Some(_) => Waiting::Journals,
+        },
+        Err(_) => Waiting::Journals,
+    }
+}

@@ -1,0 +1,306 @@
+//! The tables, and the steps that lead from one format to the next. `user_version` names the format.
+//!
+//! `runs` is what a search walks: a few numbers per run, in the order of the ids, which is the order of time. Everything with few values (status, cause, exit code, signal, kind,
+//! backend, whether there are artifacts) is one number, `facet`: a search over any of these first picks the facets that fit, and there are few. Every index of `runs` and of `tags`
+//! carries facet, duration and command, so that a search decides on a run without leaving the index that it walks. Columns are stored twice so that nothing is looked up twice.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+
+use super::fault::{Fault, not_writable};
+use crate::error::StoreError;
+
+/// The step at index n leads from format n to format n + 1. A step that has been released is never changed.
+const STEPS: &[&str] = &[FIRST];
+
+/// In the header of the file: `cofd`.
+const APPLICATION: i64 = 0x636f_6664;
+
+const FIRST: &str = "
+CREATE TABLE facets (
+    facet INTEGER PRIMARY KEY,
+    status TEXT NOT NULL,
+    cause TEXT,
+    exit_code INTEGER,
+    signal TEXT,
+    kind TEXT NOT NULL,
+    backend TEXT NOT NULL,
+    has_artifacts INTEGER NOT NULL,
+    runs INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE UNIQUE INDEX facets_by_value ON facets
+    (status, ifnull(cause, x''), ifnull(exit_code, x''), ifnull(signal, x''), kind, backend, has_artifacts);
+
+CREATE TABLE commands (
+    command INTEGER PRIMARY KEY,
+    text TEXT NOT NULL UNIQUE,
+    runs INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE VIRTUAL TABLE command_trigrams USING fts5
+    (text, content = '', contentless_delete = 1, detail = none, tokenize = 'trigram case_sensitive 1');
+
+CREATE TABLE runs (
+    id BLOB PRIMARY KEY CHECK (length(id) = 16),
+    facet INTEGER NOT NULL REFERENCES facets (facet),
+    command INTEGER NOT NULL REFERENCES commands (command),
+    started INTEGER NOT NULL,
+    duration INTEGER,
+    parent BLOB,
+    artifacts INTEGER NOT NULL,
+    output_bytes INTEGER NOT NULL,
+    stored_bytes INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX runs_by_facet ON runs (facet, id, duration, command);
+CREATE INDEX runs_by_command ON runs (command, id, facet, duration);
+CREATE INDEX runs_by_duration ON runs (duration, id, facet, command) WHERE duration IS NOT NULL;
+CREATE INDEX runs_by_parent ON runs (parent, id, facet, duration, command) WHERE parent IS NOT NULL;
+
+CREATE TABLE tags (
+    run BLOB NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    facet INTEGER NOT NULL,
+    duration INTEGER,
+    command INTEGER NOT NULL,
+    PRIMARY KEY (run, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tags_by_value ON tags (key, value, run, facet, duration, command);
+
+CREATE TABLE details (
+    run BLOB PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+    opening TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    log TEXT NOT NULL,
+    output BLOB,
+    output_digest BLOB
+) STRICT;
+
+CREATE TABLE contents (
+    run BLOB NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (run, digest)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX contents_by_digest ON contents (digest);
+
+CREATE TABLE audit (
+    seq INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    event TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    prev BLOB NOT NULL,
+    hash BLOB NOT NULL
+) STRICT;
+CREATE INDEX audit_by_subject ON audit (subject, seq);
+
+CREATE TRIGGER runs_counted AFTER INSERT ON runs BEGIN
+    UPDATE facets SET runs = runs + 1 WHERE facet = NEW.facet;
+    UPDATE commands SET runs = runs + 1 WHERE command = NEW.command;
+END;
+CREATE TRIGGER runs_discounted AFTER DELETE ON runs BEGIN
+    UPDATE facets SET runs = runs - 1 WHERE facet = OLD.facet;
+    UPDATE commands SET runs = runs - 1 WHERE command = OLD.command;
+END;
+CREATE TRIGGER runs_recounted AFTER UPDATE OF facet, command ON runs BEGIN
+    UPDATE facets SET runs = runs - 1 WHERE facet = OLD.facet;
+    UPDATE facets SET runs = runs + 1 WHERE facet = NEW.facet;
+    UPDATE commands SET runs = runs - 1 WHERE command = OLD.command;
+    UPDATE commands SET runs = runs + 1 WHERE command = NEW.command;
+END;
+
+CREATE TRIGGER ended_runs_stay BEFORE UPDATE ON runs
+WHEN (SELECT status FROM facets WHERE facet = OLD.facet) <> 'running' OR NEW.id <> OLD.id BEGIN
+    SELECT RAISE(ABORT, 'a run that has ended is never changed');
+END;
+CREATE TRIGGER ended_details_stay BEFORE UPDATE ON details
+WHEN (SELECT status FROM runs JOIN facets USING (facet) WHERE id = OLD.run) <> 'running' OR NEW.run <> OLD.run BEGIN
+    SELECT RAISE(ABORT, 'a run that has ended is never changed');
+END;
+CREATE TRIGGER tags_stay BEFORE UPDATE ON tags BEGIN
+    SELECT RAISE(ABORT, 'a tag is never changed');
+END;
+CREATE TRIGGER contents_stay BEFORE UPDATE ON contents BEGIN
+    SELECT RAISE(ABORT, 'what a run refers to is never changed');
+END;
+CREATE TRIGGER facets_stay BEFORE UPDATE OF facet, status, cause, exit_code, signal, kind, backend, has_artifacts ON facets BEGIN
+    SELECT RAISE(ABORT, 'a facet is never changed');
+END;
+CREATE TRIGGER commands_stay BEFORE UPDATE OF command, text ON commands BEGIN
+    SELECT RAISE(ABORT, 'a command is never changed');
+END;
+CREATE TRIGGER audit_stays BEFORE UPDATE ON audit BEGIN
+    SELECT RAISE(ABORT, 'an audit entry is never changed');
+END;
+CREATE TRIGGER audit_grows BEFORE DELETE ON audit BEGIN
+    SELECT RAISE(ABORT, 'an audit entry is never removed');
+END;
+";
+
+/// The format that this version writes.
+pub(crate) fn current() -> i64 {
+    i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
+}
+
+/// Brings the database to the current format. Several processes may do this at once.
+pub(crate) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Fault> {
+    upgrade_by(connection, path, STEPS)
+}
+
+/// For a history that may not be written.
+pub(crate) fn require_current(connection: &Connection, path: &Path) -> Result<(), Fault> {
+    let found = version(connection)?;
+    refuse_newer(found, current(), path)?;
+    refuse_foreign(connection, found)?;
+    if found < current() {
+        return Err(not_writable(path).into());
+    }
+    Ok(())
+}
+
+fn upgrade_by(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), Fault> {
+    let known = i64::try_from(steps.len()).unwrap_or(i64::MAX);
+    let found = version(connection)?;
+    refuse_newer(found, known, path)?;
+    refuse_foreign(connection, found)?;
+    if found == known {
+        return Ok(());
+    }
+    if found == 0 {
+        // Both can be chosen for an empty file only.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+        use_wal(connection)?;
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have been faster.
+    let found = version(&transaction)?;
+    refuse_newer(found, known, path)?;
+    let done = usize::try_from(found).unwrap_or(0);
+    for step in steps.iter().skip(done) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", known)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+fn version(connection: &Connection) -> Result<i64, Fault> {
+    Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
+}
+
+fn refuse_newer(found: i64, known: i64, path: &Path) -> Result<(), Fault> {
+    if (0..=known).contains(&found) {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    Err(StoreError::NewerFormat { path, found, known }.into())
+}
+
+/// A database of somebody else is not turned into ours.
+fn refuse_foreign(connection: &Connection, version: i64) -> Result<(), Fault> {
+    let application: i64 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if application == APPLICATION {
+        return Ok(());
+    }
+    let count = "SELECT count(*) FROM sqlite_schema";
+    let tables: i64 = connection.query_row(count, [], |row| row.get(0))?;
+    if version == 0 && tables == 0 {
+        return Ok(());
+    }
+    Err(Fault::Damaged(
+        "it is a database of another program".to_owned(),
+    ))
+}
+
+/// The one change for which SQLite does not wait by itself when two processes make the same new file.
+fn use_wal(connection: &Connection) -> Result<(), Fault> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let asked = connection
+            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+        match asked {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(2));
+            }
+            other => return Ok(other.map(drop)?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> rusqlite::Result<Connection> {
+        Connection::open_in_memory()
+    }
+
+    #[test]
+    fn every_step_leads_on_from_the_one_before() {
+        for done in 0..=STEPS.len() {
+            let mut connection = fresh().unwrap();
+            upgrade_by(&mut connection, Path::new("x"), &STEPS[..done]).unwrap();
+            upgrade(&mut connection, Path::new("x")).unwrap();
+            assert_eq!(version(&connection).unwrap(), current());
+            require_current(&connection, Path::new("x")).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_later_step_keeps_what_is_there() {
+        let first = "CREATE TABLE a (x) STRICT;".replace("(x)", "(x INTEGER)");
+        let steps = [first.as_str(), "ALTER TABLE a ADD COLUMN y INTEGER;"];
+        let mut connection = fresh().unwrap();
+        upgrade_by(&mut connection, Path::new("x"), &steps[..1]).unwrap();
+        connection.execute("INSERT INTO a VALUES (7)", []).unwrap();
+        upgrade_by(&mut connection, Path::new("x"), &steps).unwrap();
+        let row: (i64, Option<i64>) = connection
+            .query_row("SELECT x, y FROM a", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap();
+        assert_eq!((row, version(&connection).unwrap()), ((7, None), 2));
+    }
+
+    #[test]
+    fn a_step_that_fails_changes_nothing() {
+        let steps = [
+            "CREATE TABLE a (x INTEGER) STRICT;",
+            "CREATE TABLE b (x INTEGER) STRICT; SELECT nothing FROM nowhere;",
+        ];
+        let mut connection = fresh().unwrap();
+        upgrade_by(&mut connection, Path::new("x"), &steps[..1]).unwrap();
+        upgrade_by(&mut connection, Path::new("x"), &steps).unwrap_err();
+        let tables: i64 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!((tables, version(&connection).unwrap()), (1, 1));
+    }
+
+    #[test]
+    fn newer_and_foreign_files_are_refused() {
+        let mut connection = fresh().unwrap();
+        connection
+            .pragma_update(None, "user_version", current() + 1)
+            .unwrap();
+        let refused = upgrade(&mut connection, Path::new("x")).unwrap_err();
+        assert!(matches!(
+            refused,
+            Fault::Store(StoreError::NewerFormat { found, .. }) if found == current() + 1
+        ));
+        let mut connection = fresh().unwrap();
+        connection
+            .execute_batch("CREATE TABLE songs (x INTEGER)")
+            .unwrap();
+        let refused = upgrade(&mut connection, Path::new("x")).unwrap_err();
+        assert!(matches!(refused, Fault::Damaged(_)));
+    }
+}
