@@ -27,614 +27,323 @@ impl Landmarks {
         let runs = history.stats()?.runs;
         let middle = history.resolve(&format!("latest~{}", runs / 2))?;
         let deep = history.resolve(&format!("latest~{}", runs * 99 / 100))?;
-        let mut before = None;
-        let parent = loop {
-            let page = history.list(&Query {
-                before,
-                limit: 200,
-                ..Query::default()
-            })?;
-            if let Some(parent) = page.runs.iter().find_map(|run| run.parent) {
-                break parent;
-            }
-            before = page.next;
-            if before.is_none() {
-                break middle;
-            }
-        };
         Ok(Self {
             middle,
             deep,
-            parent,
+            parent: some_parent(history)?.unwrap_or(middle),
             middle_at: history.get(middle)?.opening.started_at,
         })
     }
 }
 
-fn page() -> Query {
-    Query {
+fn some_parent(history: &History) -> Result<Option<RunId>, StoreError> {
+    let mut query = Query {
+        limit: 200,
+        ..Query::default()
+    };
+    loop {
+        let page = history.list(&query)?;
+        let parent = page.runs.iter().find_map(|run| run.parent);
+        if parent.is_some() || page.next.is_none() {
+            return Ok(parent);
+        }
+        query.before = page.next;
+    }
+}
+
+/// A question that is put together word by word.
+#[derive(Clone)]
+struct Ask(Query);
+
+fn ask() -> Ask {
+    Ask(Query {
         limit: 50,
         ..Query::default()
+    })
+}
+
+impl Ask {
+    fn set(mut self, change: impl FnOnce(&mut Query)) -> Self {
+        change(&mut self.0);
+        self
+    }
+
+    fn status(self, status: Status) -> Self {
+        self.set(|query| query.statuses.push(StatusFilter::Status(status)))
+    }
+
+    fn failed(self) -> Self {
+        self.status(Status::Failure)
+    }
+
+    fn cause(self, cause: &str) -> Self {
+        self.set(|query| query.statuses.push(StatusFilter::Cause(cause.to_owned())))
+    }
+
+    fn exit(self, code: i32) -> Self {
+        self.set(|query| query.exit_code = Some(code))
+    }
+
+    fn glob(self, pattern: impl Into<String>) -> Self {
+        self.set(|query| query.command = Some(pattern.into()))
+    }
+
+    fn tag(self, key: &str, value: &str) -> Self {
+        let pair = (key.to_owned(), Some(value.to_owned()));
+        self.set(|query| query.tags.push(pair))
+    }
+
+    fn key(self, key: &str) -> Self {
+        self.set(|query| query.tags.push((key.to_owned(), None)))
+    }
+
+    fn kind(self, kind: RunKind) -> Self {
+        self.set(|query| query.kind = Some(kind))
+    }
+
+    fn backend(self, name: &str) -> Self {
+        self.set(|query| query.backend = Some(name.to_owned()))
+    }
+
+    fn parent(self, id: RunId) -> Self {
+        self.set(|query| query.parent = Some(id))
+    }
+
+    fn longer(self, ms: u64) -> Self {
+        self.set(|query| query.longer_than = Some(Duration::from_millis(ms)))
+    }
+
+    fn shorter(self, ms: u64) -> Self {
+        self.set(|query| query.shorter_than = Some(Duration::from_millis(ms)))
+    }
+
+    fn with_artifacts(self) -> Self {
+        self.set(|query| query.has_artifacts = Some(true))
+    }
+
+    fn without_artifacts(self) -> Self {
+        self.set(|query| query.has_artifacts = Some(false))
+    }
+
+    fn since(self, at: Timestamp) -> Self {
+        self.set(|query| query.since = Some(at))
+    }
+
+    fn until(self, at: Timestamp) -> Self {
+        self.set(|query| query.until = Some(at))
+    }
+
+    fn before(self, id: RunId) -> Self {
+        self.set(|query| query.before = Some(id))
+    }
+
+    fn limit(self, limit: usize) -> Self {
+        self.set(|query| query.limit = limit)
     }
 }
 
-fn status(status: Status) -> Vec<StatusFilter> {
-    vec![StatusFilter::Status(status)]
-}
-
-fn cause(cause: &str) -> Vec<StatusFilter> {
-    vec![StatusFilter::Cause(cause.to_owned())]
-}
-
-fn tag(key: &str, value: Option<&str>) -> Vec<(String, Option<String>)> {
-    vec![(key.to_owned(), value.map(str::to_owned))]
-}
-
-fn glob(pattern: impl Into<String>) -> Query {
-    Query {
-        command: Some(pattern.into()),
-        ..page()
-    }
-}
-
-/// Another command line every time.
-fn some_command(turn: usize) -> String {
-    let turn = u64::try_from(turn).unwrap_or(0);
-    command((turn * 7919 + 5003) % COMMANDS).join(" ")
-}
-
-const SECOND: Duration = Duration::from_secs(1);
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+const WEEK: SignedDuration = SignedDuration::from_hours(168);
+const MINUTE_MS: u64 = 60_000;
+const DAY_MS: u64 = 86_400_000;
 
 pub(crate) fn all(landmarks: &Landmarks) -> Vec<Case> {
-    let mut cases = Vec::new();
-    let mut add = |name, query: Box<dyn Fn(usize) -> Query>| cases.push(Case { name, query });
-    singles(&mut add, landmarks);
-    commands(&mut add);
-    combinations(&mut add, landmarks);
-    cases
+    let fixed = places(landmarks)
+        .into_iter()
+        .chain(few_values())
+        .chain(others(landmarks))
+        .chain(commands())
+        .chain(combinations(landmarks))
+        .chain(against_each_other());
+    let fixed = fixed.map(|(name, ask)| Case {
+        name,
+        query: Box::new(move |_| ask.0.clone()),
+    });
+    fixed.chain(other_every_time()).collect()
 }
 
-type Add<'a> = &'a mut dyn FnMut(&'static str, Box<dyn Fn(usize) -> Query>);
+type Named = Vec<(&'static str, Ask)>;
 
-fn singles(add: Add<'_>, landmarks: &Landmarks) {
-    let (middle, deep, parent) = (landmarks.middle, landmarks.deep, landmarks.parent);
+fn places(landmarks: &Landmarks) -> Named {
     let at = landmarks.middle_at;
-    let mut fixed = |name, query: Query| add(name, Box::new(move |_| query.clone()));
-    fixed("everything", page());
-    fixed(
-        "everything, 1000 at once",
-        Query {
-            limit: 1000,
-            ..page()
-        },
-    );
-    fixed(
-        "everything, before the middle",
-        Query {
-            before: Some(middle),
-            ..page()
-        },
-    );
-    fixed(
-        "everything, far back",
-        Query {
-            before: Some(deep),
-            ..page()
-        },
-    );
-    fixed(
-        "since the middle",
-        Query {
-            since: Some(at),
-            ..page()
-        },
-    );
-    fixed(
-        "until the middle",
-        Query {
-            until: Some(at),
-            ..page()
-        },
-    );
-    let hour = SignedDuration::from_hours(1);
-    fixed(
-        "one hour in the middle",
-        Query {
-            since: Some(at),
-            until: Some(at + hour),
-            ..page()
-        },
-    );
-    let now = Timestamp::now();
-    fixed(
-        "since tomorrow: nothing",
-        Query {
-            since: Some(now + SignedDuration::from_hours(24)),
-            ..page()
-        },
-    );
-    fixed(
-        "until 1980: nothing",
-        Query {
-            until: Timestamp::from_second(315_532_800).ok(),
-            ..page()
-        },
-    );
-    fixed(
-        "status success (82 %)",
-        Query {
-            statuses: status(Status::Success),
-            ..page()
-        },
-    );
-    fixed(
-        "status failure (11 %)",
-        Query {
-            statuses: status(Status::Failure),
-            ..page()
-        },
-    );
-    fixed(
-        "status interrupted (0.2 %)",
-        Query {
-            statuses: status(Status::Interrupted),
-            ..page()
-        },
-    );
-    fixed(
-        "status running (3 runs)",
-        Query {
-            statuses: status(Status::Running),
-            ..page()
-        },
-    );
-    fixed(
-        "cause memory",
-        Query {
-            statuses: cause("memory"),
-            ..page()
-        },
-    );
-    fixed(
-        "cause output (rare)",
-        Query {
-            statuses: cause("output"),
-            ..page()
-        },
-    );
-    fixed(
-        "cause nonsense: nothing",
-        Query {
-            statuses: cause("nonsense"),
-            ..page()
-        },
-    );
-    let both = [status(Status::Failure), cause("memory")].concat();
-    fixed(
-        "status failure or cause memory",
-        Query {
-            statuses: both,
-            ..page()
-        },
-    );
-    fixed(
-        "exit code 0",
-        Query {
-            exit_code: Some(0),
-            ..page()
-        },
-    );
-    fixed(
-        "exit code 101",
-        Query {
-            exit_code: Some(101),
-            ..page()
-        },
-    );
-    fixed(
-        "exit code 37 (rare)",
-        Query {
-            exit_code: Some(37),
-            ..page()
-        },
-    );
-    fixed(
-        "exit code 999: nothing",
-        Query {
-            exit_code: Some(999),
-            ..page()
-        },
-    );
-    fixed(
-        "kind test (5 %)",
-        Query {
-            kind: Some(RunKind::Test),
-            ..page()
-        },
-    );
-    fixed(
-        "kind command (70 %)",
-        Query {
-            kind: Some(RunKind::Command),
-            ..page()
-        },
-    );
-    fixed(
-        "backend native (95 %)",
-        Query {
-            backend: Some("native".into()),
-            ..page()
-        },
-    );
-    fixed(
-        "backend container (0.1 %)",
-        Query {
-            backend: Some("container".into()),
-            ..page()
-        },
-    );
-    fixed(
-        "backend none: nothing",
-        Query {
-            backend: Some("none".into()),
-            ..page()
-        },
-    );
-    fixed(
-        "tag env=ci (7 %)",
-        Query {
-            tags: tag("env", Some("ci")),
-            ..page()
-        },
-    );
-    fixed(
-        "tag env=prod (0.5 %)",
-        Query {
-            tags: tag("env", Some("prod")),
-            ..page()
-        },
-    );
-    fixed(
-        "tag env (10 %)",
-        Query {
-            tags: tag("env", None),
-            ..page()
-        },
-    );
-    fixed(
-        "tag ticket (1 %)",
-        Query {
-            tags: tag("ticket", None),
-            ..page()
-        },
-    );
-    fixed(
-        "tag ticket=T-17 (2 runs)",
-        Query {
-            tags: tag("ticket", Some("T-17")),
-            ..page()
-        },
-    );
-    fixed(
-        "tag none: nothing",
-        Query {
-            tags: tag("none", None),
-            ..page()
-        },
-    );
-    fixed(
-        "parent",
-        Query {
-            parent: Some(parent),
-            ..page()
-        },
-    );
-    fixed(
-        "parent without children",
-        Query {
-            parent: Some(RunId::floor(at)),
-            ..page()
-        },
-    );
-    fixed(
-        "longer than 1 s (30 %)",
-        Query {
-            longer_than: Some(SECOND),
-            ..page()
-        },
-    );
-    fixed(
-        "longer than 1 min (0.4 %)",
-        Query {
-            longer_than: Some(60 * SECOND),
-            ..page()
-        },
-    );
-    fixed(
-        "longer than a day: nothing",
-        Query {
-            longer_than: Some(86_400 * SECOND),
-            ..page()
-        },
-    );
-    fixed(
-        "shorter than 100 ms (23 %)",
-        Query {
-            shorter_than: Some(SECOND / 10),
-            ..page()
-        },
-    );
-    fixed(
-        "shorter than 2 ms (rare)",
-        Query {
-            shorter_than: Some(SECOND / 500),
-            ..page()
-        },
-    );
-    fixed(
-        "with artifacts (5 %)",
-        Query {
-            has_artifacts: Some(true),
-            ..page()
-        },
-    );
-    fixed(
-        "without artifacts",
-        Query {
-            has_artifacts: Some(false),
-            ..page()
-        },
-    );
+    vec![
+        ("everything", ask()),
+        ("everything, 1000 at once", ask().limit(1000)),
+        ("before the middle", ask().before(landmarks.middle)),
+        ("far back", ask().before(landmarks.deep)),
+        ("since the middle", ask().since(at)),
+        ("until the middle", ask().until(at)),
+        ("an hour in the middle", ask().since(at).until(at + HOUR)),
+        (
+            "since tomorrow: 0",
+            ask().since(Timestamp::now() + 24 * HOUR),
+        ),
+        ("until 1970: 0", ask().until(Timestamp::UNIX_EPOCH)),
+    ]
 }
 
-fn commands(add: Add<'_>) {
-    add("command, whole", Box::new(|turn| glob(some_command(turn))));
-    let mut fixed = |name, query: Query| add(name, Box::new(move |_| query.clone()));
-    fixed("command cargo… (common prefix)", glob("cargo"));
-    fixed(
-        "command cargo test --package crate_5 *",
-        glob("cargo test --package crate_5 *"),
-    );
-    fixed("command zzz…: nothing", glob("zzz"));
-    fixed("command *test* (25 %)", glob("*test*"));
-    fixed("command *needle_1234*", glob("*needle_1234*"));
-    fixed("command *needle_199*src", glob("*needle_199*src"));
-    fixed("command *nowhere*: nothing", glob("*nowhere*"));
-    fixed("command *zq*: nothing, too short to index", glob("*zq*"));
-    fixed("command *7[!0-9]py*: no index", glob("*7[!0-9]p*"));
-    fixed("command *Test*: nothing, by case", glob("*Test*"));
-    fixed("command ?????????9999*", glob("?????????9999*"));
-    fixed("command make*-12345", glob("make*-12345"));
-    fixed("command *99999*", glob("*99999*"));
-    fixed("command *--seed 100*", glob("*--seed 100*"));
-    fixed("command *job_1*.py*", glob("*job_1*.py*"));
-    add(
-        "command *NUMBER*",
-        Box::new(|turn| glob(format!("*{}*", 10_000 + turn * 37))),
-    );
+fn few_values() -> Named {
+    vec![
+        ("success (82 %)", ask().status(Status::Success)),
+        ("failure (11 %)", ask().failed()),
+        ("failure, 1000 at once", ask().failed().limit(1000)),
+        ("interrupted (0.2 %)", ask().status(Status::Interrupted)),
+        ("running (3 runs)", ask().status(Status::Running)),
+        ("cause memory", ask().cause("memory")),
+        ("cause output (rare)", ask().cause("output")),
+        ("cause nonsense: 0", ask().cause("nonsense")),
+        ("failure or memory", ask().failed().cause("memory")),
+        ("exit code 0", ask().exit(0)),
+        ("exit code 101", ask().exit(101)),
+        ("exit code 37 (rare)", ask().exit(37)),
+        ("exit code 999: 0", ask().exit(999)),
+        ("kind test (5 %)", ask().kind(RunKind::Test)),
+        ("kind command (70 %)", ask().kind(RunKind::Command)),
+        ("backend native (95 %)", ask().backend("native")),
+        ("backend container (0.1 %)", ask().backend("container")),
+        ("backend none: 0", ask().backend("none")),
+        ("with artifacts (5 %)", ask().with_artifacts()),
+        ("without artifacts", ask().without_artifacts()),
+    ]
 }
 
-fn combinations(add: Add<'_>, landmarks: &Landmarks) {
+fn others(landmarks: &Landmarks) -> Named {
+    let nobody = RunId::floor(landmarks.middle_at);
+    vec![
+        ("tag env=ci (7 %)", ask().tag("env", "ci")),
+        ("tag env=prod (0.5 %)", ask().tag("env", "prod")),
+        ("tag env (10 %)", ask().key("env")),
+        ("tag ticket (1 %)", ask().key("ticket")),
+        ("tag ticket=T-17 (2 runs)", ask().tag("ticket", "T-17")),
+        ("tag none: 0", ask().key("none")),
+        ("parent", ask().parent(landmarks.parent)),
+        ("parent without children: 0", ask().parent(nobody)),
+        ("longer than 1 s (30 %)", ask().longer(1000)),
+        ("longer than 5 s (9 %)", ask().longer(5000)),
+        ("longer than 1 min (0.4 %)", ask().longer(MINUTE_MS)),
+        ("longer than a day: 0", ask().longer(DAY_MS)),
+        ("shorter than 100 ms (23 %)", ask().shorter(100)),
+        ("shorter than 2 ms (rare)", ask().shorter(2)),
+        ("1 s to 1.01 s", ask().longer(1000).shorter(1010)),
+        (
+            "over 2 s and under 1 s: 0",
+            ask().longer(2000).shorter(1000),
+        ),
+    ]
+}
+
+fn commands() -> Named {
+    vec![
+        ("cargo…", ask().glob("cargo")),
+        ("zzz…: 0", ask().glob("zzz")),
+        ("cargo * crate_5 *", ask().glob("cargo * crate_5 *")),
+        ("*test* (25 %)", ask().glob("*test*")),
+        ("*needle_1234*", ask().glob("*needle_1234*")),
+        ("*needle_199*src", ask().glob("*needle_199*src")),
+        ("*nowhere*: 0", ask().glob("*nowhere*")),
+        ("*zq*: 0, no trigram", ask().glob("*zq*")),
+        ("*7[!0-9]q*: 0, no trigram", ask().glob("*7[!0-9]q*")),
+        ("*Test*: 0, by case", ask().glob("*Test*")),
+        ("?????????9999*", ask().glob("?????????9999*")),
+        ("make*-12345", ask().glob("make*-12345")),
+        ("*99999*", ask().glob("*99999*")),
+        ("*--seed 100*", ask().glob("*--seed 100*")),
+        ("*job_1*.py*", ask().glob("*job_1*.py*")),
+        ("*9?.mjs*", ask().glob("*9?.mjs*")),
+    ]
+}
+
+fn combinations(landmarks: &Landmarks) -> Named {
     let (deep, at) = (landmarks.deep, landmarks.middle_at);
-    let mut fixed = |name, query: Query| add(name, Box::new(move |_| query.clone()));
-    let failed = || Query {
-        statuses: status(Status::Failure),
-        ..page()
+    let week = || ask().since(at).until(at + WEEK);
+    vec![
+        ("failure + cargo…", ask().failed().glob("cargo")),
+        ("failure + *needle_77*", ask().failed().glob("*needle_77*")),
+        ("failure + *zq*: 0", ask().failed().glob("*zq*")),
+        ("failure + 1 s", ask().failed().longer(1000)),
+        ("failure + 1 min", ask().failed().longer(MINUTE_MS)),
+        ("failure + env=prod", ask().failed().tag("env", "prod")),
+        ("failure + env=ci", ask().failed().tag("env", "ci")),
+        ("failure, far back", ask().failed().before(deep)),
+        ("failure until the middle", ask().failed().until(at)),
+        ("env=ci + ticket", ask().tag("env", "ci").key("ticket")),
+        (
+            "env=ci + ticket=x: 0",
+            ask().tag("env", "ci").tag("ticket", "x"),
+        ),
+        (
+            "env + 1 s + *test*",
+            ask().key("env").longer(1000).glob("*test*"),
+        ),
+        ("env=ci + *zq*: 0", ask().tag("env", "ci").glob("*zq*")),
+        (
+            "test + artifacts + host",
+            ask().kind(RunKind::Test).with_artifacts().backend("host"),
+        ),
+        (
+            "container + memory",
+            ask().backend("container").cause("memory"),
+        ),
+        ("*test*, far back", ask().before(deep).glob("*test*")),
+        ("a week + failure + cargo…", week().failed().glob("cargo")),
+        ("a week + *nowhere*: 0", week().glob("*nowhere*")),
+        ("a week + 1 min", week().longer(MINUTE_MS)),
+    ]
+}
+
+/// Each common, and never together.
+fn against_each_other() -> Named {
+    let success = || ask().status(Status::Success);
+    vec![
+        ("success + exit code 1: 0", success().exit(1)),
+        ("success + longer than a day: 0", success().longer(DAY_MS)),
+        (
+            "interrupted + 1 ms: 0",
+            ask().status(Status::Interrupted).longer(1),
+        ),
+        (
+            "env=ci + env=dev: 0",
+            ask().tag("env", "ci").tag("env", "dev"),
+        ),
+        (
+            "cargo… + running: 0",
+            ask().glob("cargo t*zz").status(Status::Running),
+        ),
+        (
+            "env + 1 min + memory",
+            ask().key("env").longer(MINUTE_MS).cause("memory"),
+        ),
+    ]
+}
+
+fn other_every_time() -> Vec<Case> {
+    let whole = |turn: usize| {
+        let turn = u64::try_from(turn).unwrap_or(0);
+        let number = (turn * 7919 + 5003) % COMMANDS;
+        ask().glob(command(number).join(" ")).0
     };
-    fixed(
-        "failure + command cargo",
-        Query {
-            command: Some("cargo".into()),
-            ..failed()
+    let contains = |turn: usize| ask().glob(format!("*{}*", 10_000 + turn * 37)).0;
+    vec![
+        Case {
+            name: "a whole command line",
+            query: Box::new(whole),
         },
-    );
-    fixed(
-        "failure + command *needle_77*",
-        Query {
-            command: Some("*needle_77*".into()),
-            ..failed()
+        Case {
+            name: "*NUMBER*",
+            query: Box::new(contains),
         },
-    );
-    fixed(
-        "failure + command *zq*: nothing",
-        Query {
-            command: Some("*zq*".into()),
-            ..failed()
-        },
-    );
-    fixed(
-        "failure + longer than 1 s",
-        Query {
-            longer_than: Some(SECOND),
-            ..failed()
-        },
-    );
-    fixed(
-        "failure + longer than a minute",
-        Query {
-            longer_than: Some(60 * SECOND),
-            ..failed()
-        },
-    );
-    fixed(
-        "failure + tag env=prod",
-        Query {
-            tags: tag("env", Some("prod")),
-            ..failed()
-        },
-    );
-    fixed(
-        "failure + tag env=ci",
-        Query {
-            tags: tag("env", Some("ci")),
-            ..failed()
-        },
-    );
-    fixed(
-        "failure, far back",
-        Query {
-            before: Some(deep),
-            ..failed()
-        },
-    );
-    fixed(
-        "success + exit code 1: nothing",
-        Query {
-            statuses: status(Status::Success),
-            exit_code: Some(1),
-            ..page()
-        },
-    );
-    fixed(
-        "interrupted + longer than 1 ms: nothing",
-        Query {
-            statuses: status(Status::Interrupted),
-            longer_than: Some(SECOND / 1000),
-            ..page()
-        },
-    );
-    fixed(
-        "success + longer than an hour: nothing",
-        Query {
-            statuses: status(Status::Success),
-            longer_than: Some(36_000 * SECOND),
-            ..page()
-        },
-    );
-    fixed(
-        "two tags",
-        Query {
-            tags: [tag("env", Some("ci")), tag("ticket", None)].concat(),
-            ..page()
-        },
-    );
-    fixed(
-        "two tags, one value that is nowhere",
-        Query {
-            tags: [tag("env", Some("ci")), tag("ticket", Some("x"))].concat(),
-            ..page()
-        },
-    );
-    fixed(
-        "test + artifacts + host",
-        Query {
-            kind: Some(RunKind::Test),
-            has_artifacts: Some(true),
-            backend: Some("host".into()),
-            ..page()
-        },
-    );
-    fixed(
-        "container + memory",
-        Query {
-            backend: Some("container".into()),
-            statuses: cause("memory"),
-            ..page()
-        },
-    );
-    fixed(
-        "failure until the middle",
-        Query {
-            until: Some(at),
-            ..failed()
-        },
-    );
-    fixed(
-        "between 1 s and 1.01 s",
-        Query {
-            longer_than: Some(SECOND),
-            shorter_than: Some(Duration::from_millis(1010)),
-            ..page()
-        },
-    );
-    fixed(
-        "impossible duration: nothing",
-        Query {
-            longer_than: Some(2 * SECOND),
-            shorter_than: Some(SECOND),
-            ..page()
-        },
-    );
-    fixed(
-        "success + 1 s + *test* + env",
-        Query {
-            statuses: status(Status::Success),
-            longer_than: Some(SECOND),
-            command: Some("*test*".into()),
-            tags: tag("env", None),
-            ..page()
-        },
-    );
-    fixed(
-        "command *test* far back",
-        Query {
-            before: Some(deep),
-            command: Some("*test*".into()),
-            ..page()
-        },
-    );
-    fixed(
-        "command *zq* + env=ci: nothing",
-        Query {
-            tags: tag("env", Some("ci")),
-            command: Some("*zq*".into()),
-            ..page()
-        },
-    );
-    fixed(
-        "one week + failure + cargo",
-        Query {
-            since: Some(at),
-            until: Some(at + SignedDuration::from_hours(168)),
-            command: Some("cargo".into()),
-            ..failed()
-        },
-    );
-    let week = at + SignedDuration::from_hours(168);
-    fixed(
-        "one week + command *nowhere*",
-        Query {
-            since: Some(at),
-            until: Some(week),
-            command: Some("*nowhere*".into()),
-            ..page()
-        },
-    );
+    ]
 }
 
 /// Counted, without a promise.
 pub(crate) fn counts() -> Vec<(&'static str, Query)> {
-    vec![
-        ("everything", page()),
-        (
-            "failures",
-            Query {
-                statuses: status(Status::Failure),
-                ..page()
-            },
-        ),
-        (
-            "tag env",
-            Query {
-                tags: tag("env", None),
-                ..page()
-            },
-        ),
-        (
-            "longer than 1 s",
-            Query {
-                longer_than: Some(SECOND),
-                ..page()
-            },
-        ),
-        ("command *test*", glob("*test*")),
-        (
-            "failures of cargo",
-            Query {
-                statuses: status(Status::Failure),
-                command: Some("cargo".into()),
-                ..page()
-            },
-        ),
-    ]
+    let counted = [
+        ("everything", ask()),
+        ("failure", ask().failed()),
+        ("tag env", ask().key("env")),
+        ("longer than 1 s", ask().longer(1000)),
+        ("*test*", ask().glob("*test*")),
+        ("failure + cargo…", ask().failed().glob("cargo")),
+    ];
+    counted.map(|(name, ask)| (name, ask.0)).to_vec()
 }
