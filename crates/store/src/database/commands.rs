@@ -11,6 +11,12 @@ use super::run_row::unsigned;
 /// How many trigrams of a pattern the index is asked for. More make the answer smaller and the question slower.
 const TRIGRAMS: usize = 6;
 
+/// How many trigrams that begin with two letters the index is asked for at once.
+const TERMS: usize = 200;
+
+/// Follows every line in the index, so that its last two letters begin a trigram too.
+const END: &str = "\n\n";
+
 /// Command lines that match a pattern.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Matching {
@@ -34,7 +40,7 @@ pub(crate) fn intern(connection: &Connection, line: &str) -> Result<i64, Fault> 
     let made = connection.last_insert_rowid();
     connection
         .prepare_cached("INSERT INTO command_trigrams (rowid, text) VALUES (?1, ?2)")?
-        .execute(rusqlite::params![made, line])?;
+        .execute(rusqlite::params![made, format!("{line}{END}")])?;
     Ok(made)
 }
 
@@ -55,12 +61,16 @@ pub(crate) fn matching(
     glob: &Glob,
     most: usize,
 ) -> Result<Option<Matching>, Fault> {
-    let trigrams = trigrams(glob.literal());
-    if !glob.is_prefix_only() && !trigrams.is_empty() {
-        let question = trigrams.join(" AND ");
-        let sql = "SELECT command, commands.text, runs FROM command_trigrams CROSS JOIN commands ON command = command_trigrams.rowid
-            WHERE command_trigrams MATCH ?1";
-        return collect(connection, sql, &question, glob, most);
+    if !glob.is_prefix_only() {
+        match candidates(connection, glob.literal())? {
+            Candidates::None => return Ok(Some(Matching::default())),
+            Candidates::Answering(question) => {
+                let sql = "SELECT command, commands.text, runs FROM command_trigrams CROSS JOIN commands ON command = command_trigrams.rowid
+                    WHERE command_trigrams MATCH ?1";
+                return collect(connection, sql, &question, glob, most);
+            }
+            Candidates::Any => {}
+        }
     }
     // Without a prefix this is the whole dictionary.
     let sql = "SELECT command, text, runs FROM commands WHERE text >= ?1 ORDER BY text";
@@ -69,6 +79,54 @@ pub(crate) fn matching(
         return collect(connection, sql, "", glob, most);
     }
     collect(connection, sql, glob.prefix(), glob, most)
+}
+
+/// Which lines can contain a text, as far as the index knows.
+enum Candidates {
+    None,
+    /// Those that answer this question to the index.
+    Answering(String),
+    /// The index cannot tell.
+    Any,
+}
+
+fn candidates(connection: &Connection, literal: &str) -> Result<Candidates, Fault> {
+    let trigrams = trigrams(literal);
+    if !trigrams.is_empty() {
+        return Ok(Candidates::Answering(trigrams.join(" AND ")));
+    }
+    if literal.chars().count() != 2 || literal.contains('\0') {
+        return Ok(Candidates::Any);
+    }
+    let terms = beginning_with(connection, literal)?;
+    Ok(match terms.len() {
+        0 => Candidates::None,
+        1..=TERMS => Candidates::Answering(terms.join(" OR ")),
+        _ => Candidates::Any,
+    })
+}
+
+/// The trigrams that begin so, quoted; one more than can be used when there are too many, or when one of them cannot be asked for.
+fn beginning_with(connection: &Connection, two: &str) -> Result<Vec<String>, Fault> {
+    let sql = "SELECT term FROM command_terms WHERE term >= ?1 ORDER BY term";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([two])?;
+    let mut terms = Vec::new();
+    while let Some(row) = rows.next()? {
+        let term = row.get_ref(0)?.as_str()?;
+        if !term.starts_with(two) {
+            break;
+        }
+        if term.contains('\0') || terms.len() > TERMS {
+            return Ok(vec![String::new(); TERMS + 1]);
+        }
+        terms.push(quoted(term));
+    }
+    Ok(terms)
+}
+
+fn quoted(term: &str) -> String {
+    format!("\"{}\"", term.replace('"', "\"\""))
 }
 
 fn collect(
@@ -108,11 +166,8 @@ fn trigrams(literal: &str) -> Vec<String> {
         .collect();
     let step = all.len().div_ceil(TRIGRAMS).max(1);
     let some = all.iter().rev().step_by(step);
-    let quoted = |piece: &&[char]| {
-        let text: String = piece.iter().collect();
-        format!("\"{}\"", text.replace('"', "\"\""))
-    };
-    some.map(quoted).collect()
+    some.map(|piece| quoted(&piece.iter().collect::<String>()))
+        .collect()
 }
 
 /// Tells whether a run's command is wanted, either because it is in a set or by looking at its text once.

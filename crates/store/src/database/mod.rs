@@ -15,6 +15,7 @@
 mod commands;
 mod fault;
 #[cfg(test)]
+#[allow(dead_code, reason = "the tests from outside use the rest")]
 #[path = "../../tests/database/fixture.rs"]
 mod fixture;
 mod glob;

@@ -111,7 +111,11 @@ impl Conditions {
     }
 
     /// The shortest way to walk, with its length as far as it was counted.
-    pub(crate) fn shortest_walk(&self, connection: &Connection) -> Result<(Walk, u64), Fault> {
+    pub(crate) fn shortest_walk(
+        &self,
+        connection: &Connection,
+        answer: Answer,
+    ) -> Result<(Walk, u64), Fault> {
         let mut ways = Vec::new();
         if let Some(parent) = self.parent {
             let way = Walk::Parent(parent);
@@ -139,7 +143,9 @@ impl Conditions {
         } else {
             self.measure(connection, &Walk::Runs)?
         };
-        ways.retain(|(length, way)| way.is_ordered() || *length < ENOUGH);
+        if answer == Answer::Rows {
+            ways.retain(|(length, way)| way.is_ordered() || *length < ENOUGH);
+        }
         ways.push((runs, Walk::Runs));
         // Among equals the first, which is never the walk over all runs.
         let shortest = ways.into_iter().min_by_key(|(length, _)| *length);
@@ -178,11 +184,20 @@ impl Conditions {
         conditions.push(format!("{id} BETWEEN ?2 AND ?3"));
         self.durations(&mut conditions, &mut rest);
         self.near_borders(walk, &mut conditions, &mut rest);
+        if let Some(parent) = self.parent
+            && !matches!(walk, Walk::Parent(_))
+        {
+            let place = bind(&mut rest, blob(number(parent)));
+            conditions.push(format!(
+                "{place} IS (SELECT child.parent FROM runs AS child WHERE child.id = walked.{id})"
+            ));
+        }
         if let Some(facets) = &self.facets
             && !matches!(walk, Walk::Facets(_))
         {
-            let place = bind(&mut rest, Value::Text(json_list(facets)));
-            conditions.push(format!("facet IN (SELECT value FROM json_each({place}))"));
+            // A byte for each facet. A list would be taken for a table, and walked first.
+            let place = bind(&mut rest, Value::Blob(marks(facets)));
+            conditions.push(format!("substr({place}, facet, 1) = x'01'"));
         }
         for (key, value) in &self.tags {
             if walk.decides_tag(key, value.as_deref()) {
@@ -372,7 +387,17 @@ fn bind(rest: &mut Vec<Value>, value: Value) -> String {
     format!("?{}", rest.len() + 4)
 }
 
-fn json_list(numbers: &[i64]) -> String {
-    let texts: Vec<String> = numbers.iter().map(i64::to_string).collect();
-    format!("[{}]", texts.join(","))
+fn marks(facets: &[i64]) -> Vec<u8> {
+    let places = || {
+        facets
+            .iter()
+            .filter_map(|facet| usize::try_from(*facet).ok())
+    };
+    let mut marks = vec![0; places().max().unwrap_or(0)];
+    for place in places() {
+        if let Some(mark) = marks.get_mut(place.saturating_sub(1)) {
+            *mark = 1;
+        }
+    }
+    marks
 }

@@ -128,28 +128,24 @@ fn by_beginning(connection: &Connection, asked: &str) -> Result<Option<RunId>, F
     }
 }
 
-/// The shortest beginning that no other run has: one character more than the neighbours share.
-pub(crate) fn short_id(connection: &Connection, id: RunId) -> Result<String, Fault> {
+fn short_id(connection: &Connection, id: RunId) -> Result<String, Fault> {
+    let sql =
+        "SELECT (SELECT max(id) FROM runs WHERE id < ?1), (SELECT min(id) FROM runs WHERE id > ?1)";
+    let mut statement = connection.prepare_cached(sql)?;
+    let neighbours = statement.query_row([id.as_bytes()], |row| Ok([row.get(0)?, row.get(1)?]))?;
+    Ok(shortest_unique(id, neighbours))
+}
+
+/// The shortest beginning that no other run has: one character more than the neighbours in the order of ids share.
+pub(crate) fn shortest_unique(id: RunId, neighbours: [Option<[u8; 16]>; 2]) -> String {
     let own = id.to_string();
     let mut length = SHORT;
-    for sql in [
-        "SELECT max(id) FROM runs WHERE id < ?1",
-        "SELECT min(id) FROM runs WHERE id > ?1",
-    ] {
-        let mut statement = connection.prepare_cached(sql)?;
-        let neighbour: Option<[u8; 16]> = statement.query_row([id.as_bytes()], |row| row.get(0))?;
-        if let Some(neighbour) = neighbour {
-            let other = RunId::from_bytes(neighbour).to_string();
-            let shared = own.bytes().zip(other.bytes()).take_while(|(a, b)| a == b);
-            length = length.max(shared.count() + 1);
-        }
+    for neighbour in neighbours.into_iter().flatten() {
+        let other = RunId::from_bytes(neighbour).to_string();
+        let shared = own.bytes().zip(other.bytes()).take_while(|(a, b)| a == b);
+        length = length.max(shared.count() + 1);
     }
-    // An end that is a dash names nothing.
-    let end = match own.as_bytes().get(length.saturating_sub(1)) {
-        Some(b'-') => length + 1,
-        _ => length,
-    };
-    Ok(own.get(..end).unwrap_or(&own).to_owned())
+    own.get(..length).unwrap_or(&own).to_owned()
 }
 
 #[cfg(test)]

@@ -309,3 +309,172 @@ fn waiting(dir: &DataDir) -> Waiting {
         Err(_) => Waiting::Journals,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use cofferdam_contract::units::{Bytes, Cap};
+    use jiff::Timestamp;
+
+    use super::super::fixture::{Place, chunks, exited, id};
+    use super::super::{KeptOutput, NewRun, Retention};
+    use super::*;
+    use crate::log;
+    use crate::model::{Artifact, ArtifactKind, Outcome};
+
+    const KEEP_ALL: Retention = Retention {
+        max_age: Cap::Unlimited,
+        max_age_of_failures: Cap::Unlimited,
+        max_runs: Cap::Unlimited,
+        max_bytes: Cap::Unlimited,
+    };
+
+    fn with_artifact(mut run: NewRun, digest: Digest, bytes: u64) -> NewRun {
+        if let Outcome::Ended(closing) = &mut run.outcome {
+            closing.artifacts.push(Artifact {
+                path: "out".into(),
+                digest,
+                bytes,
+                media_type: "text/plain".into(),
+                kind: ArtifactKind::Added,
+                mode: 0o644,
+            });
+        }
+        run
+    }
+
+    /// As if it had been put so long ago.
+    fn put(place: &Place, contents: &[u8], age: Duration) -> Result<Digest, StoreError> {
+        let digest = Objects::open(&place.dir).put(contents)?;
+        let name = digest.to_string();
+        let path = place.dir.objects().join(&name[..2]).join(&name[2..]);
+        let set = |file: File| file.set_modified(SystemTime::now() - age);
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(set)
+            .map_err(StoreError::io("age", &path))?;
+        Ok(digest)
+    }
+
+    fn is_there(place: &Place, digest: &Digest) -> bool {
+        Objects::open(&place.dir).find(digest).is_some()
+    }
+
+    const OLD: Duration = Duration::from_secs(7200);
+
+    #[test]
+    fn contents_go_with_the_last_run_that_refers_to_them() {
+        let mut place = Place::new().unwrap();
+        let shared = put(&place, &[1; 1000], OLD).unwrap();
+        let own = put(&place, &[2; 300], OLD).unwrap();
+        let output = log::encode(&chunks("a long output"));
+        let stored = put(&place, &output, OLD).unwrap();
+        let first = with_artifact(with_artifact(exited(1, 0), shared, 1000), own, 300);
+        let second = NewRun {
+            output: KeptOutput::Object(stored),
+            ..with_artifact(exited(2, 0), shared, 1000)
+        };
+        place.history.record(&[first, second]).unwrap();
+        assert_eq!(
+            place.history.output(id(2)).unwrap(),
+            chunks("a long output")
+        );
+        let stats = place.history.stats().unwrap();
+        assert_eq!(
+            (stats.objects, stats.logical_bytes),
+            (3, 1000 + 300 + 1000 + 3)
+        );
+
+        let dry = place.history.remove(&[id(1)], PruneMode::DryRun).unwrap();
+        assert!(is_there(&place, &own));
+        let done = place.history.remove(&[id(1)], PruneMode::Remove).unwrap();
+        assert_eq!(done, dry);
+        assert_eq!(done.objects, 1);
+        assert!(!is_there(&place, &own) && is_there(&place, &shared));
+        let done = place.history.remove(&[id(2)], PruneMode::Remove).unwrap();
+        assert_eq!((done.objects, done.kept_runs, done.kept_bytes), (2, 0, 0));
+        assert!(!is_there(&place, &shared) && !is_there(&place, &stored));
+    }
+
+    #[test]
+    fn one_run_of_two_that_share_frees_the_contents_only_with_the_other() {
+        let mut place = Place::new().unwrap();
+        let shared = put(&place, &vec![1; 100_000], OLD).unwrap();
+        let runs = [1, 2, 3].map(|n| with_artifact(exited(n, 0), shared, 1));
+        place.history.record(&runs).unwrap();
+        let tight = Retention {
+            max_bytes: Cap::AtMost(Bytes::new(50_000)),
+            ..KEEP_ALL
+        };
+        // Nothing smaller than all of them helps.
+        let dry = place.history.prune(&tight, PruneMode::DryRun).unwrap();
+        assert_eq!((dry.runs.len(), dry.objects, dry.kept_bytes), (3, 1, 0));
+        assert_eq!(place.history.prune(&tight, PruneMode::Remove).unwrap(), dry);
+        assert!(!is_there(&place, &shared));
+    }
+
+    #[test]
+    fn orphans_go_after_an_hour_and_not_before() {
+        let mut place = Place::new().unwrap();
+        let old = put(&place, b"old", OLD).unwrap();
+        let young = put(&place, b"young", Duration::from_secs(1800)).unwrap();
+        let dry = place.history.prune(&KEEP_ALL, PruneMode::DryRun).unwrap();
+        let done = place.history.prune(&KEEP_ALL, PruneMode::Remove).unwrap();
+        assert_eq!((&done, done.objects, done.freed_bytes), (&dry, 1, 3));
+        assert!(!is_there(&place, &old) && is_there(&place, &young));
+    }
+
+    /// A run of just now, whose artifacts went into the store with it.
+    fn fresh_run(place: &mut Place) -> Digest {
+        let digest = put(place, b"fresh", Duration::ZERO).unwrap();
+        let mut run = with_artifact(exited(1, 0), digest, 5);
+        run.opening.started_at = Timestamp::now();
+        place.history.record(&[run]).unwrap();
+        digest
+    }
+
+    #[test]
+    fn young_contents_go_with_their_run_unless_a_journal_waits() {
+        let mut place = Place::new().unwrap();
+        let digest = fresh_run(&mut place);
+        let done = place.history.remove(&[id(1)], PruneMode::Remove).unwrap();
+        assert_eq!(done.objects, 1);
+        assert!(!is_there(&place, &digest));
+
+        let mut place = Place::new().unwrap();
+        let digest = fresh_run(&mut place);
+        fs::write(place.dir.spool().join("x.run"), b"").unwrap();
+        let done = place.history.remove(&[id(1)], PruneMode::Remove).unwrap();
+        assert_eq!((done.objects, done.kept_bytes), (0, 5));
+        assert!(is_there(&place, &digest));
+    }
+
+    #[test]
+    fn contents_that_somebody_refers_to_meanwhile_stay() {
+        let mut place = Place::new().unwrap();
+        let digest = put(&place, b"wanted", OLD).unwrap();
+        place
+            .history
+            .record(&[with_artifact(exited(1, 0), digest, 6)])
+            .unwrap();
+        let objects = Objects::open(&place.dir);
+        let doomed = place
+            .history
+            .read(|connection| {
+                let mut doomed = Doomed::new(connection, &objects, &place.dir)?;
+                let candidate = named(connection, id(1))?;
+                doomed.add(connection, &candidate, PruneReason::Named)?;
+                Ok(doomed)
+            })
+            .unwrap();
+        place
+            .history
+            .record(&[with_artifact(exited(2, 0), digest, 6)])
+            .unwrap();
+        let done = place.history.carry_out(doomed, PruneMode::Remove).unwrap();
+        assert_eq!(done.objects, 0);
+        assert!(is_there(&place, &digest));
+    }
+}

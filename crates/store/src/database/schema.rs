@@ -41,6 +41,7 @@ CREATE TABLE commands (
 ) STRICT;
 CREATE VIRTUAL TABLE command_trigrams USING fts5
     (text, content = '', contentless_delete = 1, detail = none, tokenize = 'trigram case_sensitive 1');
+CREATE VIRTUAL TABLE command_terms USING fts5vocab (command_trigrams, row);
 
 CREATE TABLE runs (
     id BLOB PRIMARY KEY CHECK (length(id) = 16),

@@ -1,7 +1,7 @@
 //! Lists and counts. What is asked about commands is tried on the newest runs first: what is common fills a page there. Only what is rare is looked up in the dictionary.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -12,13 +12,13 @@ use super::glob::Glob;
 use super::open::History;
 use super::plan::{Answer, Conditions, Walk, blob};
 use super::query::{Page, Query, RunSummary};
-use super::read::short_id;
+use super::read::shortest_unique;
 use super::run_row::{Facet, tags_of, timestamp, unsigned};
 use crate::error::StoreError;
 use crate::id::RunId;
 
 /// How many runs are looked at before the dictionary is asked.
-const TRIAL: usize = if cfg!(test) { 24 } else { 4096 };
+const TRIAL: usize = if cfg!(test) { 24 } else { 2048 };
 
 /// With more command lines than this, walking the runs is faster than walking each command's.
 const MANY_COMMANDS: usize = if cfg!(test) { 30 } else { 16_384 };
@@ -56,7 +56,7 @@ impl History {
                 None => match conditions.count_of_facets() {
                     Some(known) => Ok(known),
                     None => {
-                        let (walk, _) = conditions.shortest_walk(connection)?;
+                        let (walk, _) = conditions.shortest_walk(connection, Answer::Count)?;
                         count(connection, &conditions, &walk, &mut CommandTest::All)
                     }
                 },
@@ -74,7 +74,7 @@ fn find(
     let Some(conditions) = Conditions::new(connection, query)? else {
         return Ok(Vec::new());
     };
-    let (walk, length) = conditions.shortest_walk(connection)?;
+    let (walk, length) = conditions.shortest_walk(connection, Answer::Rows)?;
     let search = Search {
         connection,
         conditions: &conditions,
@@ -212,7 +212,7 @@ fn count_with_command(
     conditions: &Conditions,
     glob: &Glob,
 ) -> Result<u64, Fault> {
-    let (walk, length) = conditions.shortest_walk(connection)?;
+    let (walk, length) = conditions.shortest_walk(connection, Answer::Count)?;
     if usize::try_from(length).is_ok_and(|length| length <= TRIAL) {
         return count(
             connection,
@@ -267,7 +267,9 @@ fn count(
 
 fn summary(connection: &Connection, id: RunId) -> Result<RunSummary, Fault> {
     let sql = "SELECT status, cause, exit_code, signal, kind, backend, has_artifacts,
-            text, started, duration, parent, artifacts, output_bytes
+            text, started, duration, parent, artifacts, output_bytes,
+            (SELECT max(n.id) FROM runs AS n WHERE n.id < ?1), (SELECT min(n.id) FROM runs AS n WHERE n.id > ?1),
+            EXISTS (SELECT 1 FROM tags WHERE run = ?1)
         FROM runs JOIN facets USING (facet) JOIN commands USING (command) WHERE id = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([id.as_bytes()])?;
@@ -281,7 +283,7 @@ fn summary(connection: &Connection, id: RunId) -> Result<RunSummary, Fault> {
     let parent: Option<[u8; 16]> = row.get(10)?;
     Ok(RunSummary {
         run_id: id,
-        short_id: short_id(connection, id)?,
+        short_id: shortest_unique(id, [row.get(13)?, row.get(14)?]),
         status: facet.status,
         cause: facet.cause,
         exit_code: facet.exit_code,
@@ -291,7 +293,11 @@ fn summary(connection: &Connection, id: RunId) -> Result<RunSummary, Fault> {
         kind: facet.kind,
         backend: facet.backend,
         command: row.get(7)?,
-        tags: tags_of(connection, id)?,
+        tags: if row.get(15)? {
+            tags_of(connection, id)?
+        } else {
+            BTreeMap::new()
+        },
         parent: parent.map(RunId::from_bytes),
         artifacts: unsigned(row.get(11)?),
         output_bytes: unsigned(row.get(12)?),
