@@ -96,6 +96,24 @@ impl Finished {
             .sum()
     }
 
+    /// What a verb printed with `--json`.
+    #[track_caller]
+    pub fn told(&self) -> Value {
+        match serde_json::from_slice(&self.stdout) {
+            Ok(value) => value,
+            Err(error) => panic!("not JSON ({error}): {self:#?}"),
+        }
+    }
+
+    /// The members of a list in what a verb printed with `--json`.
+    #[track_caller]
+    pub fn told_list(&self, name: &str) -> Vec<Value> {
+        match self.told().get_mut(name).map(Value::take) {
+            Some(Value::Array(members)) => members,
+            _ => panic!("no list `{name}`: {self:#?}"),
+        }
+    }
+
     /// The program ended by itself with 0.
     #[track_caller]
     pub fn assert_success(&self) -> &Self {

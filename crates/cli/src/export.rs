@@ -175,7 +175,10 @@ fn in_words(exported: &Exported) -> String {
     let mut text = format!(
         "{}: {}, {}\n",
         safe(&exported.path.to_string_lossy()),
-        amount::count(u64::try_from(exported.runs.len()).unwrap_or(u64::MAX), "run"),
+        amount::count(
+            u64::try_from(exported.runs.len()).unwrap_or(u64::MAX),
+            "run"
+        ),
         amount::bytes(exported.bytes),
     );
     for skipped in &exported.skipped {

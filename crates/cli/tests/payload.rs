@@ -91,16 +91,19 @@ impl Desk {
     }
 }
 
+/// What these tests run is nobody's history.
+fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
+    command.env("COFFERDAM_HISTORY", "off");
+    command
+}
+
 fn cofferdam(args: &[&std::ffi::OsStr]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cofferdam"))
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+    binary().args(args).stdin(Stdio::null()).output().unwrap()
 }
 
 fn cofferdam_fed(args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+    let mut child = binary()
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -628,7 +631,7 @@ fn a_person_who_ends_it_gets_an_answer_that_says_so() {
         true,
     );
     let payload = desk.seal(&draft);
-    let child = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+    let child = binary()
         .args(["execute".as_ref(), payload.as_os_str()])
         .args(["--workspace".as_ref(), desk.dir.path().as_os_str()])
         .stdout(Stdio::piped())
@@ -745,7 +748,7 @@ fn garbage_of_every_kind_is_refused_without_a_panic() {
 #[test]
 fn doctor_reports_every_limit_in_a_versioned_form_and_leaves_nothing_behind() {
     let place = tempfile::tempdir().unwrap();
-    let done = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+    let done = binary()
         .args(["doctor", "--json"])
         .env("TMPDIR", place.path())
         .output()
@@ -784,7 +787,7 @@ fn doctor_reports_every_limit_in_a_versioned_form_and_leaves_nothing_behind() {
 
 #[test]
 fn doctor_says_that_switched_off_control_groups_are_switched_off() {
-    let done = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+    let done = binary()
         .args(["doctor", "--json"])
         .env("COFFERDAM_NO_CGROUPS", "1")
         .output()

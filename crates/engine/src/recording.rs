@@ -49,19 +49,14 @@ pub struct Recording {
 /// A run that is being written down.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    state: State,
+    /// Or why there is none.
+    journal: Result<Box<Journal>, StoreError>,
     dir: DataDir,
     rules: Rules,
     /// Secrets that were found before the program said anything.
     redactions: u64,
     artifacts: Option<ArtifactLimits>,
     workspace: Option<Before>,
-}
-
-#[derive(Debug)]
-enum State {
-    Writing(Journal),
-    Failed(StoreError),
 }
 
 /// A writable workspace before the run. Held open: what has its name afterwards may be something else.
@@ -117,13 +112,10 @@ impl Recording {
             },
             &rules,
         );
-        let state = match Journal::begin(&self.dir, &opening, rules.clone(), self.journal) {
-            Ok(journal) => State::Writing(journal),
-            Err(error) => State::Failed(error),
-        };
-        let is_kept = self.artifacts.is_some() && matches!(state, State::Writing(_));
+        let journal = Journal::begin(&self.dir, &opening, rules.clone(), self.journal);
+        let is_kept = self.artifacts.is_some() && journal.is_ok();
         Recorder {
-            state,
+            journal: journal.map(Box::new),
             dir: self.dir,
             rules,
             redactions,
@@ -152,18 +144,15 @@ impl Before {
 impl Recorder {
     /// Where output goes; `None` when nothing can be written.
     pub(crate) fn journal(&mut self) -> Option<&mut Journal> {
-        match &mut self.state {
-            State::Writing(journal) => Some(journal),
-            State::Failed(_) => None,
-        }
+        self.journal.as_deref_mut().ok()
     }
 
     /// Collects what the run left and closes its journal. Returns why it is not in the history, if it is not. `upper` is what a copy-on-write workspace changed.
     pub(crate) fn finish(self, record: &RunRecord, upper: Option<OwnedFd>) -> Option<String> {
         let collected = self.collect(record, upper);
-        let journal = match self.state {
-            State::Writing(journal) => journal,
-            State::Failed(error) => return Some(error.to_string()),
+        let journal = match self.journal {
+            Ok(journal) => journal,
+            Err(error) => return Some(error.to_string()),
         };
         let (collected, trouble) = match collected {
             Ok(collected) => (collected, None),

@@ -117,8 +117,12 @@ fn journals(spool: &Path) -> Result<Vec<(RunId, PathBuf)>, StoreError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(spool).map_err(failed())? {
         let path = entry.map_err(failed())?.path();
-        let is_journal = path.extension().is_some_and(|found| found == journal::EXTENSION);
-        let id = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        let is_journal = path
+            .extension()
+            .is_some_and(|found| found == journal::EXTENSION);
+        let id = path
+            .file_stem()
+            .and_then(|stem| stem.to_str()?.parse().ok());
         if let Some(id) = id.filter(|_| is_journal) {
             found.push((id, path));
         }

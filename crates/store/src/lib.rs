@@ -6,7 +6,10 @@
 //!
 //! Nothing secret is written: what goes into a journal goes through [`sift`] first, and there is no other way in.
 
+pub mod adopt;
 pub mod audit;
+pub mod bundle;
+pub mod collect;
 pub mod data_dir;
 pub mod database;
 pub mod error;

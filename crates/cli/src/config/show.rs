@@ -128,16 +128,29 @@ mod tests {
     #[test]
     fn the_table_shows_setting_value_and_origin() {
         let expected = "\
-SETTING                    VALUE      ORIGIN
-sandbox.default_runtime    native     default
-sandbox.limits.timeout     5 min      flag --timeout
-sandbox.limits.cpu_time    unlimited  environment COFFERDAM_CPU_TIME
-sandbox.limits.memory      512 MiB    /etc/cofferdam/config.yml:4
-sandbox.limits.output      100 KiB    default
-sandbox.limits.processes   100        default
-sandbox.limits.disk        1 GiB      default
-sandbox.limits.open_files  1024       default
-sandbox.limits.cpus        unlimited  default
+SETTING                      VALUE      ORIGIN
+sandbox.default_runtime      native     default
+sandbox.limits.timeout       5 min      flag --timeout
+sandbox.limits.cpu_time      unlimited  environment COFFERDAM_CPU_TIME
+sandbox.limits.memory        512 MiB    /etc/cofferdam/config.yml:4
+sandbox.limits.output        100 KiB    default
+sandbox.limits.processes     100        default
+sandbox.limits.disk          1 GiB      default
+sandbox.limits.open_files    1024       default
+sandbox.limits.cpus          unlimited  default
+history.enabled              true       default
+history.stdout               1 MiB      default
+history.stderr               256 KiB    default
+history.truncation           smart      default
+history.artifacts            true       default
+history.artifact_size        10 MiB     default
+history.artifacts_per_run    100 MiB    default
+history.artifacts_total      2 GiB      default
+history.artifact_count       1000       default
+history.max_age              30 d       default
+history.max_age_of_failures  90 d       default
+history.max_runs             1000000    default
+history.max_size             2 GiB      default
 ";
         assert_eq!(table(&sample()), expected);
     }
@@ -145,7 +158,7 @@ sandbox.limits.cpus        unlimited  default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(9));
+        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 13));
         assert_eq!(
             shown[3],
             json!({

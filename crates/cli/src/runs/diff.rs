@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use cofferdam_store::{History, RunId, StoreError};
 
 use super::compare::{self, Artifacts, Comparison, Figure, Names, Scope, Side, Unit};
-use super::{Kept, open_history};
 use super::unified::{LineKind, NotShown, StreamDiff};
+use super::{Kept, open_history};
 use crate::arguments::history::DiffArgs;
 use crate::failure::{self, Failure};
 use crate::seal::pretty;

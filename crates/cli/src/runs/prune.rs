@@ -188,12 +188,12 @@ kept 7 runs, 1 MiB
     #[test]
     fn a_flag_changes_its_own_bound_alone() {
         let args = PruneArgs {
-            max_runs: Some(Cap::Unlimited),
+            max_runs: Some(cofferdam_contract::units::Cap::Unlimited),
             ..PruneArgs::default()
         };
-        let in_force = retention_in_force();
+        let in_force = Retention::default();
         let expected = Retention {
-            max_runs: Cap::Unlimited,
+            max_runs: cofferdam_contract::units::Cap::Unlimited,
             ..in_force.clone()
         };
         assert_eq!(retention(&args, in_force), expected);

@@ -39,7 +39,7 @@ pub(crate) fn opening() -> Opening {
         backend: "native".to_owned(),
         tags: [("branch".to_owned(), "main".to_owned())].into(),
         parent: Some(id(0)),
-        policy: json!({"limits": {"memory": "64 MiB"}, "network": "denied", "mounts": []}),
+        policy: json!({"limits": {"memory_bytes": 64 << 20}, "network": "denied", "mounts": []}),
         payload: None,
         host: HostFacts {
             name: "box".to_owned(),

@@ -1,9 +1,12 @@
 //! `cofferdam runs show`: one run on a page.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use cofferdam_contract::ending::Stream;
+use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::record::{ChangeKind, DenialKind};
+use cofferdam_contract::units::{Bytes, format_duration};
 use cofferdam_store::History;
 use cofferdam_store::log::{self, Chunk};
 use cofferdam_store::model::{Closing, Outcome, StoredRun, StreamKept, StreamSeen};
@@ -142,12 +145,26 @@ fn stream(seen: StreamSeen, kept: StreamKept) -> String {
 fn limits(page: &mut Page, run: &StoredRun, closing: &Closing) {
     page.section("LIMITS");
     for (name, by) in &closing.enforced_by {
-        let value = run.opening.policy.pointer(&format!("/limits/{name}"));
-        let text = match value {
-            Some(value) => format!("{}, by {by}", scalar(value)),
-            None => format!("by {by}"),
+        let text = match limit_value(&run.opening.policy, *name) {
+            Some(value) => format!("{value}, by {by}"),
+            None => by.to_string(),
         };
         page.field(name.as_str(), &text);
+    }
+}
+
+/// A limit in words; the policy has it as a number whose unit its name says.
+fn limit_value(policy: &Value, name: LimitName) -> Option<String> {
+    let number = |unit: &str| policy.pointer(&format!("/limits/{name}{unit}"))?.as_u64();
+    match name {
+        LimitName::WallTime | LimitName::CpuTime => {
+            number("_ms").map(|ms| format_duration(Duration::from_millis(ms)))
+        }
+        LimitName::Memory | LimitName::Output | LimitName::Disk => {
+            number("_bytes").map(|bytes| Bytes::new(bytes).to_string())
+        }
+        LimitName::Processes | LimitName::OpenFiles => number("").map(|count| count.to_string()),
+        LimitName::Cpus => number("_milli").map(|milli| (milli as f64 / 1000.0).to_string()),
     }
 }
 
@@ -228,11 +245,20 @@ fn circumstances(page: &mut Page, run: &StoredRun) {
     }
     page.section("POLICY");
     let mut rules = Vec::new();
-    flatten(&mut rules, "", &opening.policy);
+    let mut policy = opening.policy.clone();
+    // Each with what enforced it, above.
+    if let Some(members) = policy.as_object_mut().filter(|_| ended(run)) {
+        members.remove("limits");
+    }
+    flatten(&mut rules, "", &policy);
     page.few(&rules, MOST_RULES, "`--json` shows them");
 }
 
-/// Nested objects as `limits.memory = 64 MiB`.
+fn ended(run: &StoredRun) -> bool {
+    matches!(run.outcome, Outcome::Ended(_))
+}
+
+/// Nested objects as `workspace.access = rw`.
 fn flatten(rules: &mut Vec<String>, path: &str, value: &Value) {
     match value {
         Value::Object(members) => {
@@ -353,7 +379,6 @@ CIRCUMSTANCES
   version       0.1.0
 
 POLICY
-  limits.memory = 64 MiB
   network = denied
 
 END OF STDERR

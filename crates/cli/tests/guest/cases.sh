@@ -1,5 +1,5 @@
 # Runs in the guest, as its process 1: one case after the other, each told on the second serial line as guest.rs reads it. Judges nothing itself.
-export PATH=/usr/bin HOME=/
+export PATH=/usr/bin HOME=/ COFFERDAM_HISTORY=off
 /usr/bin/busybox --install -s /usr/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys

@@ -21,7 +21,8 @@ fn whoever_is_killed_leaves_a_whole_record_or_an_interrupted_one() {
         let word = format!("word-{round}");
         let script = format!("echo {word}; echo {word} >&2; exit 3");
         let started = host
-            .launch(["run", "--json", "--", "sh", "-c", &script])
+            .launch(["run", "--", "sh", "-c", &script])
+            .json()
             .start();
         std::thread::sleep(delay);
         started.signal(Signal::KILL);

@@ -11,7 +11,6 @@ fn a_run_is_kept_with_everything_that_was_decided_about_it() {
         let ran = host
             .launch([
                 "run",
-                "--json",
                 "--tag",
                 "project=x",
                 "--tag",
@@ -60,11 +59,12 @@ fn secrets_reach_the_program_and_nothing_else() {
     let host = host!();
     let token = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
     let own = "correct-horse-battery";
-    let script = format!(
-        "echo $DB_PASSWORD; echo {token}; printf 'pass'; sleep 0.05; printf 'word=hunter2hunter2\\n'"
-    );
+    let script = format!("echo $DB_PASSWORD; echo {token}; printf 'pass'; sleep 0.05; cat");
     let variable = format!("DB_PASSWORD={own}");
-    let ran = host.run(["run", "--env", &variable, "--", "sh", "-c", &script]);
+    let ran = host
+        .launch(["run", "--env", &variable, "--", "sh", "-c", &script])
+        .stdin("word=hunter2hunter2\n")
+        .finish();
     // The program had the real values, and so has whoever asked for its output.
     assert!(ran.out().contains(own) && ran.out().contains(token));
     let log = host.run(["runs", "logs", "latest"]).out();
@@ -187,9 +187,25 @@ fn a_program_cannot_reach_its_own_history() {
 fn a_payload_is_kept_with_its_seal() {
     let host = host!();
     let draft = serde_json::json!({
-        "task": {"kind": "command", "argv": ["sh", "-c", "echo '{}'"]},
+        "contract_id": "CONTRACT-1",
+        "scope": "a test",
+        "task": {"kind": "command", "argv": ["sh", "-c", "echo '{}'"], "env": {"API_TOKEN": "s3cr3t-v4lue"}},
     });
     let path = host.dir().join("draft.json");
     std::fs::write(&path, draft.to_string()).unwrap();
-    let _ = path;
+    let sealed = host.run(["seal", &path.display().to_string()]);
+    sealed.assert_success();
+    let path = host.dir().join("payload.json");
+    std::fs::write(&path, &sealed.stdout).unwrap();
+    host.run(["execute", "--tag", "who=me", &path.display().to_string()])
+        .assert_success();
+    let shown = told(&host, &["runs", "show", "latest", "--json"]);
+    assert_eq!(shown["kind"], "payload");
+    assert_eq!(shown["tags"]["who"], "me");
+    let digest = &sealed.told()["digest"];
+    assert!(
+        digest.is_string() && shown["payload"]["digest"] == *digest,
+        "{shown}"
+    );
+    assert!(!shown.to_string().contains("s3cr3t"), "{shown}");
 }

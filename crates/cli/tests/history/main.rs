@@ -15,20 +15,12 @@ fn told(host: &Host, args: &[&str]) -> Value {
 
 #[track_caller]
 fn told_by(launch: Launch<'_>) -> Value {
-    let finished = launch.finish();
-    match serde_json::from_slice(&finished.stdout) {
-        Ok(value) => value,
-        Err(error) => panic!("not JSON ({error}): {finished:#?}"),
-    }
+    launch.finish().told()
 }
 
 /// Every run, newest first.
 #[track_caller]
 fn runs(host: &Host, way: Way) -> Vec<Value> {
     let list = host.launch(["runs", "list", "--json", "--limit", "10000"]);
-    let list = told_by(list.way(way));
-    match list["runs"].as_array() {
-        Some(runs) => runs.clone(),
-        None => panic!("no list of runs: {list}"),
-    }
+    list.way(way).finish().told_list("runs")
 }

@@ -10,7 +10,6 @@
 //! | `read` | one run is read |
 //! | `prune`, `remove` | runs go |
 //! | `stats` | figures over all of them |
-//! | `seam` | what other parts of the store do for this one |
 
 mod commands;
 mod fault;
@@ -27,7 +26,6 @@ mod read;
 mod remove;
 pub(crate) mod run_row;
 mod schema;
-mod seam;
 mod search;
 #[cfg(test)]
 mod search_tests;

@@ -15,10 +15,10 @@ use super::fault::Fault;
 use super::open::History;
 use super::remove::Doomed;
 use super::run_row::{Facet, timestamp, unsigned};
-use super::seam::Objects;
 use crate::error::StoreError;
 use crate::id::RunId;
 use crate::model::Status;
+use crate::objects::Objects;
 
 /// What is kept for how long. Runs with a tag are kept until somebody removes them by name.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,12 +6,13 @@ use serde::de::DeserializeOwned;
 use super::fault::Fault;
 use super::open::History;
 use super::run_row::RunRow;
-use super::seam;
 use super::write::KeptOutput;
 use crate::error::StoreError;
 use crate::id::{RunId, SHORT};
+use crate::journal;
 use crate::log::{self, Chunk};
 use crate::model::{Outcome, StoredRun};
+use crate::objects::Objects;
 
 /// How many runs an ambiguous name lists.
 const CANDIDATES: usize = 8;
@@ -52,10 +53,18 @@ impl History {
 
     /// What the run wrote. Of a run that goes on, what its journal holds so far.
     pub fn output(&self, id: RunId) -> Result<Vec<Chunk>, StoreError> {
-        let encoded = match self.stored_output(id)? {
-            None => return seam::live_output(self.dir(), id),
+        let mut stored = self.stored_output(id)?;
+        if stored.is_none() {
+            if let Some(journal) = journal::of_run(self.dir(), id)? {
+                return Ok(journal.chunks);
+            }
+            // Adopted between the two looks.
+            stored = self.stored_output(id)?;
+        }
+        let encoded = match stored {
+            None => return Ok(Vec::new()),
             Some(KeptOutput::Inline(bytes)) => bytes,
-            Some(KeptOutput::Object(digest)) => seam::Objects::open(self.dir()).get(&digest)?,
+            Some(KeptOutput::Object(digest)) => Objects::open(self.dir()).get(&digest)?,
         };
         log::decode(&encoded).map_err(|broken| StoreError::Damaged {
             path: self.dir().database(),

@@ -16,13 +16,13 @@ use super::fault::Fault;
 use super::open::{Durability, History};
 use super::prune::{Candidate, PruneMode, PruneReason, Pruned, PrunedRun, candidate};
 use super::run_row::{digests_of, unsigned};
-use super::seam::{Found, Objects};
 use crate::audit::chain::{Chain, NewEntry};
 use crate::audit::head;
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
 use crate::id::RunId;
 use crate::model::{Digest, Status};
+use crate::objects::{Objects, StoredObject};
 
 /// For how long contents are safe that no run refers to.
 const SETTLED: Duration = Duration::from_secs(3600);
@@ -59,7 +59,7 @@ impl History {
         for portion in doomed.runs.chunks(PORTION) {
             self.remove_rows(portion)?;
         }
-        let (objects, freed) = self.remove_objects(&doomed.objects)?;
+        let (objects, freed) = self.remove_objects(&doomed)?;
         self.shrink_best_effort();
         // Somebody may have begun to use some of the contents meanwhile; those are still there.
         let left = doomed.object_bytes.saturating_sub(freed);
@@ -90,21 +90,29 @@ impl History {
     }
 
     /// Holds the write lock meanwhile, so that no run can be recorded that refers to what goes.
-    fn remove_objects(&mut self, doomed: &BTreeSet<Digest>) -> Result<(u64, u64), StoreError> {
+    fn remove_objects(&mut self, doomed: &Doomed) -> Result<(u64, u64), StoreError> {
         let objects = Objects::open(self.dir());
-        let all: Vec<&Digest> = doomed.iter().collect();
+        let all: Vec<&Digest> = doomed.objects.iter().collect();
         let (mut removed, mut freed) = (0, 0);
         for portion in all.chunks(PORTION) {
             self.write(Durability::Consistent, |transaction| {
                 for digest in portion {
-                    if references(transaction, digest)? == 0 && objects.find(digest).is_some() {
-                        freed += objects.remove(digest)?;
+                    if references(transaction, digest)? > 0 {
+                        continue;
+                    }
+                    // Not if somebody has put them again since this pruning began.
+                    if let Some(bytes) = objects.remove_unused(digest, doomed.now)? {
+                        freed += bytes;
                         removed += 1;
                     }
                 }
                 Ok(())
             })?;
         }
+        if let Some(long_ago) = doomed.now.checked_sub(SETTLED) {
+            objects.sweep_unfinished(long_ago)?;
+        }
+        objects.recount()?;
         Ok((removed, freed))
     }
 }
@@ -120,7 +128,7 @@ pub(crate) struct Doomed {
     run_bytes: u64,
     /// How many runs would still refer to these contents.
     references: HashMap<Digest, u64>,
-    stored: HashMap<Digest, Found>,
+    stored: HashMap<Digest, StoredObject>,
     waiting: Waiting,
     now: SystemTime,
     all_runs: u64,
@@ -143,7 +151,7 @@ impl Doomed {
         let sql = "SELECT count(*), ifnull(sum(stored_bytes), 0) FROM runs";
         let (all_runs, rows): (i64, i64) =
             connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let found = objects.all()?;
+        let found = objects.iter().collect::<Result<Vec<_>, _>>()?;
         let in_objects: u64 = found.iter().map(|object| object.stored_bytes).sum();
         Ok(Self {
             runs: Vec::new(),
@@ -164,7 +172,7 @@ impl Doomed {
     }
 
     pub(crate) fn sweep_orphans(&mut self, connection: &Connection) -> Result<(), Fault> {
-        let settled: Vec<Found> = self
+        let settled: Vec<StoredObject> = self
             .stored
             .values()
             .copied()
@@ -227,18 +235,18 @@ impl Doomed {
         self.run_bytes.saturating_add(self.object_bytes)
     }
 
-    fn doom(&mut self, object: Found) {
+    fn doom(&mut self, object: StoredObject) {
         if self.objects.insert(object.digest) {
             self.object_bytes = self.object_bytes.saturating_add(object.stored_bytes);
         }
     }
 
-    fn is_settled(&self, object: &Found) -> bool {
+    fn is_settled(&self, object: &StoredObject) -> bool {
         let age = self.now.duration_since(object.modified);
         age.is_ok_and(|age| age >= SETTLED)
     }
 
-    fn is_last_put_by(&self, object: &Found, run: &Candidate) -> bool {
+    fn is_last_put_by(&self, object: &StoredObject, run: &Candidate) -> bool {
         let duration = Duration::from_micros(run.duration.map_or(0, unsigned));
         let ended = SystemTime::from(run.started).checked_add(duration + COLLECTED);
         self.waiting == Waiting::Nothing && ended.is_some_and(|ended| object.modified <= ended)
@@ -346,7 +354,7 @@ mod tests {
 
     /// As if it had been put so long ago.
     fn put(place: &Place, contents: &[u8], age: Duration) -> Result<Digest, StoreError> {
-        let digest = Objects::open(&place.dir).put(contents)?;
+        let digest = Objects::open(&place.dir).put(contents)?.digest;
         let name = digest.to_string();
         let path = place.dir.objects().join(&name[..2]).join(&name[2..]);
         let set = |file: File| file.set_modified(SystemTime::now() - age);
@@ -359,7 +367,7 @@ mod tests {
     }
 
     fn is_there(place: &Place, digest: &Digest) -> bool {
-        Objects::open(&place.dir).find(digest).is_some()
+        Objects::open(&place.dir).contains(digest)
     }
 
     const OLD: Duration = Duration::from_secs(7200);

@@ -10,10 +10,10 @@ use serde::Serialize;
 use super::fault::Fault;
 use super::open::History;
 use super::run_row::{facets, signed, timestamp, unsigned};
-use super::seam::Objects;
 use super::search::milliseconds;
 use crate::error::StoreError;
 use crate::model::Status;
+use crate::objects::Objects;
 
 /// How many commands are named.
 const TOP: i64 = 10;
@@ -47,7 +47,9 @@ pub struct Percentiles {
 
 impl History {
     pub fn stats(&self) -> Result<Stats, StoreError> {
-        let objects = Objects::open(self.dir()).all()?;
+        let objects = Objects::open(self.dir())
+            .iter()
+            .collect::<Result<Vec<_>, _>>()?;
         self.read(|connection| {
             let mut by_status: BTreeMap<Status, u64> = BTreeMap::new();
             for (_, facet, runs) in facets(connection)? {

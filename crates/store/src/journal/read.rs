@@ -67,11 +67,7 @@ pub fn of_run(dir: &DataDir, run: RunId) -> Result<Option<Read>, StoreError> {
 }
 
 /// What came after `from`, where an earlier call ended, and whether more may come. `None` when the journal has been adopted.
-pub fn follow(
-    dir: &DataDir,
-    run: RunId,
-    from: u64,
-) -> Result<Option<(Read, Writer)>, StoreError> {
+pub fn follow(dir: &DataDir, run: RunId, from: u64) -> Result<Option<(Read, Writer)>, StoreError> {
     let path = super::path(dir, run);
     // Asked before reading: what a writer wrote last is there when it is gone.
     let found = writer(&path).and_then(|writer| {

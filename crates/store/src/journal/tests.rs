@@ -158,8 +158,7 @@ fn secrets_do_not_reach_the_disk() {
 #[test]
 fn a_journal_takes_no_more_than_it_may() {
     let Place { dir, id, .. } = &place().unwrap();
-    let mut journal =
-        Journal::begin(dir, &opening(*id), Rules::default(), Bytes::new(10)).unwrap();
+    let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), Bytes::new(10)).unwrap();
     journal.output(Stream::Stdout, b"0123456\n");
     assert_eq!(journal.room(), Room::Left);
     journal.output(Stream::Stderr, b"0123456\n");

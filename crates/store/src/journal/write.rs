@@ -230,8 +230,7 @@ impl Journal {
 
 /// Appending, so that taking back the end of the file also moves where the next frame goes.
 fn create(path: &std::path::Path) -> Result<OwnedFd, Errno> {
-    let flags =
-        OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
 }
 
