@@ -44,6 +44,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
     let (envelope, record) = answer(&sealed, place, &args.worker, recording)?;
     failure::print(&pretty(&envelope)?)?;
+    history::tell_unrecorded(&record);
     history::afterwards(&record, kept_in.as_ref(), &settings);
     Ok(match envelope.status {
         Status::Success => ExitCode::SUCCESS,

@@ -92,9 +92,6 @@ const SHARE: u8 = 255;
 
 /// After the result has been told: what could not be kept is said, and now and then the journals are taken in.
 pub(crate) fn afterwards(record: &RunRecord, dir: Option<&DataDir>, settings: &HistorySettings) {
-    if let Some(why) = &record.unrecorded {
-        warn(why);
-    }
     let Some(dir) = dir else {
         return;
     };
@@ -128,6 +125,13 @@ pub(crate) fn settings(config: Option<PathBuf>) -> Result<HistorySettings, Failu
     config::load(sources)
         .map(|merged| merged.history)
         .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))
+}
+
+/// For whoever does not read the record.
+pub(crate) fn tell_unrecorded(record: &RunRecord) {
+    if let Some(why) = &record.unrecorded {
+        warn(&format!("this run is not in the history: {why}"));
+    }
 }
 
 fn warn(why: &str) {

@@ -59,6 +59,7 @@ pub(crate) fn run(args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
         failure::print(&to_json(&record)?)?;
     } else {
         explain(&record.ending);
+        history::tell_unrecorded(&record);
     }
     history::afterwards(&record, kept_in.as_ref(), &merged.history);
     Ok(ExitCode::from(codes::exit_code(&record.ending)))

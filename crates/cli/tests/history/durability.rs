@@ -107,15 +107,14 @@ fn a_run_is_known_while_it_goes_on() {
     let started = host
         .launch(["run", "--", "sh", "-c", "echo ready; sleep 60"])
         .start();
-    let mut seen = Vec::new();
     for _ in 0..200 {
-        seen = runs(&host, Way::Root);
         let log = host.run(["runs", "logs", "latest", "--stdout"]);
         if log.stdout == b"ready\n" {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+    let seen = runs(&host, Way::Root);
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0]["status"], "running");
     started.signal(Signal::KILL);
