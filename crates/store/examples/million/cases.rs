@@ -347,3 +347,11 @@ pub(crate) fn counts() -> Vec<(&'static str, Query)> {
     ];
     counted.map(|(name, ask)| (name, ask.0)).to_vec()
 }
+
+/// The one kind of question that reads every command line there is: common letters, no two of them together, and no match. It takes as long as there are different commands.
+pub(crate) fn unindexed() -> (&'static str, Query) {
+    (
+        "*e[!a-z0-9 ]s*: 0, no index",
+        ask().glob("*e[!a-z0-9 ]s*").0,
+    )
+}

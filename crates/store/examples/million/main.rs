@@ -177,6 +177,8 @@ fn other_figures(
             history.count(&query).map(drop)
         })?;
     }
+    let (name, query) = cases::unindexed();
+    time(format!("list: {name}"), &|| history.list(&query).map(drop))?;
     time("stats".to_owned(), &|| history.stats().map(drop))?;
     time("resolve latest~1000".to_owned(), &|| {
         history.resolve("latest~1000").map(drop)

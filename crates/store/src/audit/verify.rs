@@ -349,7 +349,9 @@ impl Check<'_> {
 
     /// Every run that has ended has an entry, and the last one says that it is there.
     fn every_run(&mut self) -> Result<(), Fault> {
-        let sql = "SELECT id FROM runs JOIN facets USING (facet) WHERE status <> 'running'";
+        // In the order of ids, which is nearly that of the entries: what is looked up next lies beside what was looked up before.
+        let sql = "SELECT id FROM runs NOT INDEXED CROSS JOIN facets USING (facet)
+            WHERE status <> 'running' ORDER BY id";
         let last = "SELECT event FROM audit WHERE subject = ?1
             AND event IN ('run.ended', 'run.interrupted', 'run.removed') ORDER BY seq DESC LIMIT 1";
         let mut statement = self.connection.prepare(sql)?;

@@ -65,19 +65,21 @@ pub(crate) fn matching(
         match candidates(connection, glob.literal())? {
             Candidates::None => return Ok(Some(Matching::default())),
             Candidates::Answering(question) => {
-                let sql = "SELECT command, commands.text, runs FROM command_trigrams CROSS JOIN commands ON command = command_trigrams.rowid
+                let sql = "SELECT command, CAST(commands.text AS BLOB), runs FROM command_trigrams CROSS JOIN commands ON command = command_trigrams.rowid
                     WHERE command_trigrams MATCH ?1";
                 return collect(connection, sql, &question, glob, most);
             }
             Candidates::Any => {}
         }
     }
-    // Without a prefix this is the whole dictionary.
-    let sql = "SELECT command, text, runs FROM commands WHERE text >= ?1 ORDER BY text";
     if glob.prefix().is_empty() {
-        let sql = "SELECT command, text, runs FROM commands WHERE ?1 = ''";
-        return collect(connection, sql, "", glob, most);
+        // The whole dictionary. What SQLite refuses by itself costs a third of what it hands out.
+        let sql =
+            "SELECT command, CAST(text AS BLOB), runs FROM commands WHERE instr(text, ?1) > 0";
+        return collect(connection, sql, glob.literal(), glob, most);
     }
+    let sql =
+        "SELECT command, CAST(text AS BLOB), runs FROM commands WHERE text >= ?1 ORDER BY text";
     collect(connection, sql, glob.prefix(), glob, most)
 }
 
@@ -141,11 +143,12 @@ fn collect(
     let mut rows = statement.query([parameter])?;
     let mut found = Matching::default();
     while let Some(row) = rows.next()? {
-        let text = row.get_ref(1)?.as_str()?;
-        if in_order && !text.starts_with(glob.prefix()) {
+        // As bytes, which SQLite hands out without a copy.
+        let text = row.get_ref(1)?.as_blob()?;
+        if in_order && !text.starts_with(glob.prefix().as_bytes()) {
             break;
         }
-        if !glob.matches(text) {
+        if !glob.matches_bytes(text) {
             continue;
         }
         if found.commands.len() == most {

@@ -77,9 +77,14 @@ impl Glob {
     }
 
     pub(crate) fn matches(&self, line: &str) -> bool {
-        line.starts_with(&self.prefix)
-            && self.finder.find(line.as_bytes()).is_some()
-            && self.matches_whole(line)
+        self.matches_bytes(line.as_bytes())
+    }
+
+    /// Most lines are refused before it is asked whether they are UTF-8.
+    pub(crate) fn matches_bytes(&self, line: &[u8]) -> bool {
+        line.starts_with(self.prefix.as_bytes())
+            && self.finder.find(line).is_some()
+            && std::str::from_utf8(line).is_ok_and(|line| self.matches_whole(line))
     }
 
     /// Goes back only to the last star: what an earlier star took needs no second thought.
