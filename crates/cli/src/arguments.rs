@@ -2,6 +2,7 @@
 
 pub(crate) mod bundle;
 pub(crate) mod history;
+mod quick;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,30 +37,13 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// `run` alone: what is run most is parsed without building the grammar of every other verb.
-#[derive(Debug, Parser)]
-struct RunOnly {
-    #[arg(long)]
-    config: Option<PathBuf>,
-    #[arg(long)]
-    data_dir: Option<PathBuf>,
-    #[command(flatten)]
-    run: RunArgs,
-}
-
-/// Reads the command line. Errors and help always come from the whole grammar.
+/// Reads the command line. What is run most is read without building the whole grammar; errors and help always come from it.
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
-    let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|verb| verb == "run")
-        && let Ok(only) = RunOnly::try_parse_from(std::env::args_os().skip(1))
-    {
-        return Ok(Cli {
-            config: only.config,
-            data_dir: only.data_dir,
-            verb: Verb::Run(Box::new(only.run)),
-        });
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match quick::run(&args) {
+        Some(cli) => Ok(cli),
+        None => Cli::try_parse(),
     }
-    Cli::try_parse()
 }
 
 #[derive(Debug, Subcommand)]
@@ -81,7 +65,7 @@ pub(crate) enum Verb {
 }
 
 /// Run a command inside hard limits, without network, without a view of your files.
-#[derive(Debug, Args)]
+#[derive(Debug, PartialEq, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
     /// The command and its arguments, after `--`.
@@ -147,7 +131,7 @@ pub(crate) struct RunArgs {
 }
 
 /// What is kept of a run.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, PartialEq, Args, Default)]
 pub(crate) struct HistoryArgs {
     /// Mark the run, to find it by and to keep it from being pruned. Can be given more than once.
     #[arg(long, value_name = "KEY[=VALUE]", help_heading = "History")]
@@ -173,7 +157,7 @@ pub(crate) struct Places {
 }
 
 /// The limits, as flags. Each accepts `unlimited`.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, PartialEq, Args, Default)]
 pub(crate) struct LimitArgs {
     /// Wall-clock time: `500ms`, `30s`, `5m` [default: 5m].
     #[arg(long, value_name = "TIME", help_heading = "Limits", value_parser = spelling::duration)]

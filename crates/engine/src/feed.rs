@@ -72,11 +72,10 @@ impl Feed {
         if self.pending.is_empty()
             && let Some(source) = &self.source
         {
-            self.pending.resize(CHUNK, 0);
+            self.pending.reserve(CHUNK);
             self.written = 0;
-            let read = rustix::io::read(source, self.pending.as_mut_slice());
-            self.pending.truncate(*read.as_ref().unwrap_or(&0));
-            if read? == 0 {
+            let room = rustix::buffer::spare_capacity(&mut self.pending);
+            if rustix::io::read(source, room)? == 0 {
                 self.source = None;
             }
         }

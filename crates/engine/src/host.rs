@@ -1,9 +1,12 @@
 //! What this host lets us do, found out once per process and cheaply: a run pays for every look.
 
+use std::ffi::CStr;
 use std::path::Path;
 
 use cofferdam_sys::cgroup::{self, Hierarchy};
 use cofferdam_sys::landlock;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 /// The facts about this host that decide how a sandbox is built.
@@ -53,8 +56,7 @@ fn privilege() -> Privilege {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SYS_ADMIN;
     let has = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
     // Root of a container's user namespace has only the ids that were mapped into it.
-    let all_ids =
-        std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_everything(&map));
+    let all_ids = read_proc(c"/proc/self/uid_map").is_ok_and(|map| maps_everything(&map));
     if has && all_ids {
         Privilege::Root
     } else {
@@ -72,12 +74,28 @@ fn cgroups() -> Hierarchy {
             why: format!("{NO_CGROUPS_VARIABLE} is set"),
         };
     }
-    match std::fs::read_to_string("/proc/self/cgroup") {
+    match read_proc(c"/proc/self/cgroup") {
         Ok(own) => cgroup::find(Path::new("/sys/fs/cgroup"), &own),
-        Err(error) => Hierarchy::None {
-            why: format!("/proc/self/cgroup cannot be read: {error}"),
+        Err(errno) => Hierarchy::None {
+            why: format!("/proc/self/cgroup cannot be read: {errno}"),
         },
     }
+}
+
+/// In one gulp: the kernel makes such a file anew for every read, and the standard library asks for a few bytes at a time.
+fn read_proc(path: &CStr) -> Result<String, Errno> {
+    const GULP: usize = 4096;
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = Vec::with_capacity(GULP);
+    loop {
+        text.reserve(GULP);
+        match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut text)) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn cpus() -> Vec<usize> {

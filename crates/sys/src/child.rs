@@ -19,8 +19,6 @@ use crate::init::Failure;
 use crate::protocol::{self, MAX_FDS, Stage};
 use crate::{landlock, network, raw, routes, seccomp};
 
-/// Large enough for unoptimised builds; only touched pages are real.
-const STACK: usize = 64 * 1024;
 const BUILDING: u32 = 0;
 const BUILT: u32 = 1;
 const FAILED: u32 = 2;
@@ -104,28 +102,19 @@ pub(crate) fn identity_of(path: &CStr) -> Result<[u64; 2], Errno> {
 }
 
 /// What the program's process reads until it executes.
-struct Start<'a> {
-    blueprint: &'a Blueprint,
-    control: BorrowedFd<'a>,
-    building: &'a Building,
+pub(crate) struct Start<'a> {
+    pub(crate) blueprint: &'a Blueprint,
+    pub(crate) control: BorrowedFd<'a>,
+    pub(crate) building: &'a Building,
 }
 
-/// Makes the program's process, puts its pid into `pid`, and returns once it has executed the program, or failed to, which it reports itself.
-pub(crate) fn start(
-    blueprint: &Blueprint,
-    control: BorrowedFd<'_>,
-    building: &Building,
-    pid: &AtomicI32,
-) -> Result<(), Errno> {
-    let start = Start {
-        blueprint,
-        control,
-        building,
-    };
-    let mut stack = [const { MaybeUninit::uninit() }; STACK];
-    let argument = (&raw const start).cast_mut().cast();
-    // SAFETY: `enter` keeps to raw system calls; the call returns only after the process has executed or ended, so nothing it uses goes away before.
-    unsafe { clone::spawn_until_exec(&mut stack, pid, enter, argument) }
+impl Start<'_> {
+    /// Makes the program's process, puts its pid into `pid`, and returns once it has executed the program, or failed to, which it reports itself.
+    pub(crate) fn go(&self, stack: &mut [MaybeUninit<u8>], pid: &AtomicI32) -> Result<(), Errno> {
+        let argument = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: `enter` keeps to raw system calls; the call returns only after the process has executed or ended, so nothing it uses goes away before.
+        unsafe { clone::spawn_until_exec(stack, pid, enter, argument) }
+    }
 }
 
 /// Where the new process begins. Only ever returns by failing, and says so itself.

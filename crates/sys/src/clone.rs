@@ -75,6 +75,29 @@ pub(crate) fn stack(bytes: usize) -> Stack {
     Box::new_uninit_slice(bytes)
 }
 
+/// Part of a stack's memory, for somebody who runs beside its owner. In a frame of the owner's it would cost every page: a large frame is touched page by page when it is entered.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent {
+    from: *mut std::mem::MaybeUninit<u8>,
+    bytes: usize,
+}
+
+impl Lent {
+    pub(crate) fn new(part: &mut [std::mem::MaybeUninit<u8>]) -> Self {
+        Self {
+            from: part.as_mut_ptr(),
+            bytes: part.len(),
+        }
+    }
+
+    /// # Safety
+    /// The memory must still be there, and nobody else may use it.
+    pub(crate) unsafe fn take<'a>(self) -> &'a mut [std::mem::MaybeUninit<u8>] {
+        // SAFETY: `new` was given this much memory, which needs no value; the rest is the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.from, self.bytes) }
+    }
+}
+
 /// Starts `entry(argument)` as a process of its own (own descriptor table, own namespaces if asked for) that shares this process's memory: nothing is
 /// copied, and no page is copied again when either side writes to it.
 ///

@@ -14,10 +14,11 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::blueprint::{Blueprint, Isolation};
-use crate::child::{self, Building};
+use crate::child::{self, Building, Start};
+use crate::clone::{self, Lent};
 use crate::protocol::{self, Stage};
 use crate::steps::{self, Built};
-use crate::{clone, descendants, enclose, raw, signals};
+use crate::{descendants, enclose, raw, signals};
 
 /// A failure inside: where, and what the kernel said.
 pub(crate) type Failure = (Stage, Errno);
@@ -32,9 +33,21 @@ pub(crate) enum Order {
 }
 
 /// Becomes the sandbox's init. `keep` holds the descriptors that survive, sorted: the control socket and prepared mounts.
-pub(crate) fn run(blueprint: &Blueprint, control: BorrowedFd<'_>, keep: &[i32], order: Order) -> ! {
-    let mut site = Site::new(blueprint, control);
-    match begin(&mut site, keep, order) {
+pub(crate) fn run(
+    blueprint: &Blueprint,
+    control: BorrowedFd<'_>,
+    keep: &[i32],
+    stacks: Stacks,
+    order: Order,
+) -> ! {
+    let site = Site {
+        blueprint,
+        control,
+        building: Building::new(),
+        program: AtomicI32::new(0),
+        stacks,
+    };
+    match begin(&site, keep, order) {
         Ok(signals) => Init {
             site: &site,
             signals,
@@ -48,7 +61,7 @@ pub(crate) fn run(blueprint: &Blueprint, control: BorrowedFd<'_>, keep: &[i32], 
 }
 
 /// Has the program's process made and the sandbox built. A failure of either is told by whoever met it.
-fn begin(site: &mut Site<'_>, keep: &[i32], order: Order) -> Result<OwnedFd, Failure> {
+fn begin(site: &Site<'_>, keep: &[i32], order: Order) -> Result<OwnedFd, Failure> {
     enclose::detach(site.blueprint, site.control, keep)?;
     let signals = signals::watch(&[Signal::CHILD]).map_err(|errno| (Stage::Descriptors, errno))?;
     match order {
@@ -72,34 +85,51 @@ struct Site<'a> {
     building: Building,
     /// The program's pid, from the moment at which it exists.
     program: AtomicI32,
-    stack: [MaybeUninit<u8>; THREAD_STACK],
+    stacks: Stacks,
 }
 
-/// The program's process has its own stack on this one. Large enough for unoptimised builds; only touched pages are real.
-const THREAD_STACK: usize = 160 * 1024;
+/// The stacks of those who run beside init, each used once.
+#[derive(Clone, Copy)]
+pub(crate) struct Stacks {
+    beside: Lent,
+    program: Lent,
+}
 
-impl<'a> Site<'a> {
-    fn new(blueprint: &'a Blueprint, control: BorrowedFd<'a>) -> Self {
+impl Stacks {
+    /// Large enough for unoptimised builds; only touched pages are real.
+    pub(crate) const BESIDE: usize = 64 * 1024;
+    pub(crate) const PROGRAM: usize = 64 * 1024;
+
+    /// The lower end of a stack that is much larger.
+    pub(crate) fn lend(stack: &mut [MaybeUninit<u8>]) -> Self {
+        let (beside, rest) = stack.split_at_mut(Self::BESIDE);
+        let (program, _) = rest.split_at_mut(Self::PROGRAM);
         Self {
-            blueprint,
-            control,
-            building: Building::new(),
-            program: AtomicI32::new(0),
-            stack: [const { MaybeUninit::uninit() }; THREAD_STACK],
+            beside: Lent::new(beside),
+            program: Lent::new(program),
         }
     }
+}
 
+impl Site<'_> {
     /// In a thread of its own, since whoever makes the program's process sleeps while that borrows its memory. A thread leaves nothing to be reaped.
-    fn start_program_beside(&mut self) -> Result<(), Errno> {
-        let argument = std::ptr::from_mut(self).cast();
+    fn start_program_beside(&self) -> Result<(), Errno> {
+        let argument = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: lent for this, for as long as init lives, and used here only.
+        let stack = unsafe { self.stacks.beside.take() };
         // SAFETY: `make_program` keeps to raw system calls. `self` lies in init's frame, which lasts until init ends, and the thread with it.
-        unsafe { clone::spawn_thread(&mut self.stack, make_program, argument) }
+        unsafe { clone::spawn_thread(stack, make_program, argument) }
     }
 
     fn start_program(&self) {
-        if let Err(errno) =
-            child::start(self.blueprint, self.control, &self.building, &self.program)
-        {
+        // SAFETY: lent for this, for as long as init lives; a program is started once.
+        let stack = unsafe { self.stacks.program.take() };
+        let start = Start {
+            blueprint: self.blueprint,
+            control: self.control,
+            building: &self.building,
+        };
+        if let Err(errno) = start.go(stack, &self.program) {
             let _ = protocol::send(
                 self.control,
                 &protocol::setup_failed(Stage::Clone, errno),
@@ -130,7 +160,7 @@ impl<'a> Site<'a> {
 }
 
 extern "C" fn make_program(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `start_program_beside` handed us a live `Site`; the stack in it, on which we run, is not touched through this reference.
+    // SAFETY: `start_program_beside` handed us a live `Site`.
     let site = unsafe { &*argument.cast::<Site<'_>>() };
     site.start_program();
     raw::exit_thread()

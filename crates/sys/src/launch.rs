@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::blueprint::{Blueprint, Identity, Isolation, Privileged};
 use crate::clone::{self, Forked, Stack};
-use crate::init::{self, Order};
+use crate::init::{self, Order, Stacks};
 use crate::protocol::{self, Event};
 
 /// A sandbox whose init runs. Dropping it closes the lifeline, so nothing of it can outlive its owner.
@@ -30,7 +30,9 @@ struct Inner {
     keep: Vec<i32>,
     /// Ours to close once init has its own copy.
     control: i32,
+    /// Init's own stack is above what is lent of it.
     stack: Stack,
+    lent: Stacks,
 }
 
 impl std::fmt::Debug for Inner {
@@ -44,6 +46,7 @@ impl std::fmt::Debug for Inner {
 /// Enough for unoptimised builds: init's own frames, the stacks of the thread beside it and of the program's process, and the table of processes that a run without a pid
 /// namespace ends with. Only touched pages are real.
 const STACK: usize = 1024 * 1024;
+const LENT: usize = Stacks::BESIDE + Stacks::PROGRAM;
 
 /// Why no sandbox could be cloned.
 #[derive(Debug, thiserror::Error)]
@@ -88,11 +91,14 @@ pub fn launch(
         Isolation::None => None,
     };
     let control = theirs.as_raw_fd();
+    let mut stack = clone::stack(STACK);
+    let lent = Stacks::lend(&mut stack);
     let mut inner = Box::new(Inner {
         blueprint,
         keep,
         control,
-        stack: clone::stack(STACK),
+        stack,
+        lent,
     });
     let (pid, pidfd) = clone_init(&mut inner, cgroup).map_err(LaunchError::Clone)?;
     // The descriptor tables are separate from here on: init keeps its copy.
@@ -124,8 +130,9 @@ fn clone_init(inner: &mut Inner, cgroup: Option<BorrowedFd<'_>>) -> Result<(Pid,
     }
     let mut stack = std::mem::take(&mut inner.stack);
     let argument = std::ptr::from_ref(inner).cast_mut().cast();
+    let own = stack.get_mut(LENT..).unwrap_or_default();
     // SAFETY: init makes raw system calls only. What it reads is behind a box that `Sandbox` frees only after it has reaped init.
-    let cloned = unsafe { clone::spawn_sharing_memory(&mut stack, namespaces, begin, argument) };
+    let cloned = unsafe { clone::spawn_sharing_memory(own, namespaces, begin, argument) };
     inner.stack = stack;
     cloned
 }
@@ -139,7 +146,7 @@ extern "C" fn begin(argument: *mut libc::c_void) -> libc::c_int {
 fn become_init(inner: &Inner, order: Order) -> ! {
     // SAFETY: this process's own copy of the descriptor, which nothing in it closes.
     let control = unsafe { BorrowedFd::borrow_raw(inner.control) };
-    init::run(&inner.blueprint, control, &inner.keep, order)
+    init::run(&inner.blueprint, control, &inner.keep, inner.lent, order)
 }
 
 impl Sandbox {

@@ -450,7 +450,10 @@ struct Scratch {
 
 impl Scratch {
     fn make() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("cofferdam-doctor-{}", uuid::Uuid::now_v7()));
+        let path = std::env::temp_dir().join(format!(
+            "cofferdam-doctor-{}",
+            cofferdam_store::RunId::new()
+        ));
         std::fs::create_dir(&path)?;
         Ok(Self { path })
     }
