@@ -3,6 +3,7 @@
 pub(crate) mod bundle;
 pub(crate) mod history;
 mod quick;
+pub(crate) mod serve;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use crate::config::Choice;
 use crate::config::spelling;
 use bundle::{AuditArgs, ExportArgs, ImportArgs, KeyArgs};
 use history::{ArtifactsArgs, RunsArgs};
+use serve::{ServeArgs, TokenArgs};
 
 /// Runs untrusted work inside hard limits and returns a result that can be trusted.
 #[derive(Debug, Parser)]
@@ -52,6 +54,8 @@ pub(crate) enum Verb {
     Seal(SealArgs),
     Execute(ExecuteArgs),
     Verify(VerifyArgs),
+    Serve(ServeArgs),
+    Token(TokenArgs),
     Runs(RunsArgs),
     Artifacts(ArtifactsArgs),
     Export(ExportArgs),

@@ -17,6 +17,7 @@ mod man;
 mod run;
 mod runs;
 mod seal;
+mod serve;
 mod terminal;
 mod verify;
 
@@ -38,6 +39,8 @@ fn main() -> ExitCode {
         Verb::Seal(args) => seal::seal(&args),
         Verb::Execute(args) => execute::execute(&args, places),
         Verb::Verify(args) => verify::verify(&args),
+        Verb::Serve(args) => serve::serve(&args, places),
+        Verb::Token(args) => serve::token(args, places),
         Verb::Runs(args) => runs::runs(args, places),
         Verb::Artifacts(args) => artifacts::artifacts(&args, places),
         Verb::Export(args) => export::export(&args, places),

@@ -4,6 +4,8 @@
 //! history.db        what has been adopted (SQLite, WAL)
 //! spool/ID.run      the journal of a run that goes on, or has ended and is not adopted yet
 //! objects/ab/cdef…  contents, by their digest
+//! work/ID/          the private workspace of a run of the daemon, while it goes on
+//! tokens.json       who may use the daemon
 //! audit-head        the last entry of the audit chain, kept apart from the chain
 //! last-pruned       when what is too old was last looked for: the time of this file
 //! ```
@@ -62,6 +64,11 @@ impl DataDir {
 
     pub fn objects(&self) -> PathBuf {
         self.path.join("objects")
+    }
+
+    /// Private workspaces; the only place in here that a program may write to.
+    pub fn work(&self) -> PathBuf {
+        self.path.join("work")
     }
 
     pub fn audit_head(&self) -> PathBuf {

@@ -1,0 +1,106 @@
+//! What every handler shares.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cofferdam_store::StoreError;
+
+use crate::archive::Archive;
+use crate::auth::{Caller, Gate};
+use crate::body::BodyBounds;
+use crate::config::Config;
+use crate::fault::Fault;
+use crate::idempotency::Keys;
+use crate::live::Live;
+use crate::metrics::Metrics;
+use crate::runner::Runner;
+use crate::self_test::SelfTest;
+use crate::tokens::Scope;
+use crate::work::Work;
+
+/// The daemon, as its handlers see it.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) config: Config,
+    pub(crate) started: Instant,
+    pub(crate) runner: Arc<Runner>,
+    pub(crate) archive: Arc<Archive>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) gate: Gate,
+    pub(crate) keys: Keys,
+    pub(crate) self_test: SelfTest,
+}
+
+/// The name of a request, in its answer and in the log.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
+/// Cancels a run when whoever waits for it goes away before its end.
+#[derive(Debug)]
+pub(crate) struct Abandoned {
+    runner: Arc<Runner>,
+    live: Option<Arc<Live>>,
+}
+
+impl App {
+    pub(crate) fn body_bounds(&self) -> BodyBounds {
+        BodyBounds {
+            at_most: self.config.http.body,
+            within: self.config.http.body_timeout,
+        }
+    }
+
+    /// Reads the history on a thread that may block.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let app = Arc::clone(self);
+        match tokio::task::spawn_blocking(move || work(&app)).await {
+            Ok(done) => Ok(done?),
+            Err(_) => Err(Fault::internal("a fault of the daemon; its log says more")),
+        }
+    }
+
+    pub(crate) fn abandoned(&self, live: &Arc<Live>) -> Abandoned {
+        Abandoned {
+            runner: Arc::clone(&self.runner),
+            live: Some(Arc::clone(live)),
+        }
+    }
+
+    pub(crate) fn submit(
+        &self,
+        work: Work,
+        caller: &Caller,
+        priority: i8,
+        deadline: std::time::Duration,
+    ) -> Result<Arc<Live>, Fault> {
+        caller.must(Scope::Run)?;
+        self.runner.submit(work, caller, priority, deadline)
+    }
+}
+
+impl Abandoned {
+    /// It has ended; there is nothing to cancel.
+    pub(crate) fn disarm(mut self) {
+        self.live = None;
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        let Some(live) = self.live.take() else {
+            return;
+        };
+        tracing::info!(run_id = %live.id, "whoever waited for it has gone; it is cancelled");
+        let runner = Arc::clone(&self.runner);
+        let cancel = move || {
+            let _ = runner.cancel(&live);
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(handle) => drop(handle.spawn_blocking(cancel)),
+            Err(_) => cancel(),
+        }
+    }
+}

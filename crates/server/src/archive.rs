@@ -1,0 +1,217 @@
+//! The daemon's side of the history: takes in the journals of runs that have ended, in a thread of its own, and reads for those who ask.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cofferdam_contract::ending::EndingRecord;
+use cofferdam_contract::record::UsageRecord;
+use cofferdam_contract::units::Bytes;
+use cofferdam_store::adopt::{self, Keeping, Others};
+use cofferdam_store::database::{Access, Retention};
+use cofferdam_store::journal::Journal;
+use cofferdam_store::model::{Closing, HostFacts, Opening, StreamSeen};
+use cofferdam_store::sift::redact::{self, Rules};
+use cofferdam_store::{DataDir, History, RunId, StoreError, upkeep};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::live::Live;
+
+/// How long an ended run may wait to be taken in, and how many may.
+const EVERY: Duration = Duration::from_millis(200);
+const MANY: usize = 64;
+
+/// Reads and keeps the history.
+#[derive(Debug)]
+pub(crate) struct Archive {
+    dir: DataDir,
+    /// One reader at a time; opened when first needed.
+    reader: Mutex<Option<History>>,
+    pending: Mutex<Pending>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    ended: usize,
+    stopping: bool,
+}
+
+impl Archive {
+    pub(crate) fn new(dir: DataDir) -> Self {
+        Self {
+            dir,
+            reader: Mutex::new(None),
+            pending: Mutex::new(Pending::default()),
+            wake: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn dir(&self) -> &DataDir {
+        &self.dir
+    }
+
+    pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let archive = Arc::clone(self);
+        std::thread::Builder::new()
+            .name("archive".to_owned())
+            .spawn(move || archive.keep_up())
+    }
+
+    /// Another journal is complete.
+    pub(crate) fn ended(&self) {
+        let mut pending = self.pending();
+        pending.ended += 1;
+        if pending.ended >= MANY {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Takes in what is there and ends the thread.
+    pub(crate) fn stop(&self) {
+        self.pending().stopping = true;
+        self.wake.notify_all();
+    }
+
+    /// With everything that has ended taken in first. Blocks on the disk.
+    pub(crate) fn read_all<T>(
+        &self,
+        read: impl FnOnce(&History) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.with_reader(|history| {
+            if history.access() == Access::ReadWrite {
+                adopt::adopt(history, &Keeping::default(), Others::WaitFor)?;
+            }
+            read(history)
+        })
+    }
+
+    /// One run: from what has been taken in, or else after taking in the rest.
+    pub(crate) fn read_run<T>(
+        &self,
+        read: impl Fn(&History) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let found = self.with_reader(|history| read(history));
+        match found {
+            Err(StoreError::NoSuchRun { .. }) => self.read_all(read),
+            other => other,
+        }
+    }
+
+    /// A run that never came to the engine is kept like every other, with how it ended.
+    pub(crate) fn keep_unrun(&self, live: &Live, ending: EndingRecord) {
+        let result = write_unrun(&self.dir, live, ending);
+        match result {
+            Ok(()) => self.ended(),
+            Err(error) => tracing::error!(run_id = %live.id, %error, "a run could not be kept"),
+        }
+    }
+
+    fn with_reader<T>(
+        &self,
+        work: impl FnOnce(&mut History) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = match reader.as_mut() {
+            Some(history) => history,
+            None => reader.insert(History::open(&self.dir)?),
+        };
+        work(history)
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_up(&self) {
+        let mut history = None;
+        loop {
+            let pending = self.pending();
+            let waited = self.wake.wait_timeout_while(pending, EVERY, |pending| {
+                pending.ended < MANY && !pending.stopping
+            });
+            let (mut pending, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let ended = std::mem::take(&mut pending.ended);
+            let stopping = pending.stopping;
+            drop(pending);
+            if ended > 0
+                && let Err(error) = self.take_in(&mut history)
+            {
+                tracing::error!(%error, "journals could not be taken in");
+                history = None;
+            }
+            if stopping {
+                return;
+            }
+        }
+    }
+
+    fn take_in(&self, open: &mut Option<History>) -> Result<(), StoreError> {
+        let history = match open.as_mut() {
+            Some(history) => history,
+            None => open.insert(History::open(&self.dir)?),
+        };
+        if history.access() == Access::ReadOnly {
+            return Ok(());
+        }
+        adopt::adopt(history, &Keeping::default(), Others::WaitFor)?;
+        upkeep::prune_when_due(history, &Retention::default())
+    }
+}
+
+fn write_unrun(dir: &DataDir, live: &Live, ending: EndingRecord) -> Result<(), StoreError> {
+    let rules = Rules::default();
+    let system = rustix::system::uname();
+    let (command, redactions) = redact::redact_arguments(&rules, &live.command);
+    let opening = Opening {
+        run_id: live.id,
+        started_at: live.submitted_at,
+        command,
+        cwd: None,
+        environment: Vec::new(),
+        kind: live.kind,
+        backend: "native".to_owned(),
+        tags: live.tags.clone(),
+        parent: None,
+        policy: Value::Null,
+        payload: None,
+        host: HostFacts {
+            name: system.nodename().to_string_lossy().into_owned(),
+            kernel: system.release().to_string_lossy().into_owned(),
+            uid: rustix::process::getuid().as_raw(),
+        },
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let closing = Closing {
+        ended_at: Timestamp::now(),
+        ending,
+        exit_code: None,
+        signal: None,
+        usage: UsageRecord {
+            wall_ms: 0.0,
+            cpu_ms: 0.0,
+            memory_peak_bytes: None,
+            processes_peak: None,
+            output_bytes: 0,
+            disk_bytes: None,
+        },
+        enforced_by: Default::default(),
+        isolation: Default::default(),
+        denials: Vec::new(),
+        changes: None,
+        redactions,
+        stdout: StreamSeen::default(),
+        stderr: StreamSeen::default(),
+        artifacts: Vec::new(),
+        left_out: Vec::new(),
+    };
+    Journal::begin(dir, &opening, rules, Bytes::new(0))?.finish(closing)
+}
+
+/// Whether the text could name a run at all.
+pub(crate) fn parse_id(text: &str) -> Result<RunId, StoreError> {
+    text.parse().map_err(|_| StoreError::NoSuchRun {
+        asked: text.chars().take(64).collect(),
+    })
+}

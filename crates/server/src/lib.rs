@@ -1,0 +1,36 @@
+//! The daemon: HTTP in front of the engine, with a bounded queue between them.
+//!
+//! Start reading in [`server`] for connections, in `routes` for what can be asked, in `runner` for how a run gets its turn.
+
+mod app;
+mod archive;
+mod auth;
+mod body;
+mod capacity;
+pub mod config;
+mod docs;
+mod events;
+mod fault;
+mod idempotency;
+mod language;
+mod live;
+pub mod log;
+mod metrics;
+mod middleware;
+mod notify;
+pub mod openapi;
+mod payload;
+mod queue;
+mod random;
+mod routes;
+mod runner;
+mod self_test;
+pub mod server;
+mod submission;
+pub mod tokens;
+mod view;
+mod work;
+mod workspace;
+
+pub use config::Config;
+pub use server::{Running, Server, StartError};

@@ -1,0 +1,271 @@
+//! What is counted, and how Prometheus reads it. Labels only take values from lists of ours, so that no client can make the series grow.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cofferdam_contract::ending::Ending;
+
+use crate::live::{Ended, Outcome};
+use crate::runner::Load;
+
+/// Upper ends, in seconds. A sandbox takes about a millisecond, a long run an hour.
+const BUCKETS: [f64; 14] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0,
+];
+
+/// All counters of one daemon.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    submitted: u64,
+    ended: BTreeMap<&'static str, u64>,
+    phases: BTreeMap<&'static str, Histogram>,
+    requests: BTreeMap<Request, u64>,
+    request_seconds: BTreeMap<String, Histogram>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Request {
+    method: &'static str,
+    route: String,
+    status: u16,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Histogram {
+    buckets: [u64; BUCKETS.len()],
+    count: u64,
+    sum: f64,
+}
+
+impl Histogram {
+    fn observe(&mut self, seconds: f64) {
+        self.count += 1;
+        self.sum += seconds;
+        for (bucket, upper) in self.buckets.iter_mut().zip(BUCKETS) {
+            if seconds <= upper {
+                *bucket += 1;
+            }
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn submitted(&self) {
+        self.counts().submitted += 1;
+    }
+
+    pub(crate) fn ended(&self, ended: &Ended) {
+        let mut counts = self.counts();
+        *counts.ended.entry(cause(&ended.outcome)).or_default() += 1;
+        let mut observe = |phase, seconds: f64| {
+            counts
+                .phases
+                .entry(phase)
+                .or_default()
+                .observe(seconds.max(0.0));
+        };
+        observe("queued", ended.queued.as_secs_f64());
+        observe("total", ended.total.as_secs_f64());
+        if let Outcome::Finished(finished) = &ended.outcome {
+            let program = finished.record.usage.wall_ms / 1000.0;
+            let rest = ended.total.saturating_sub(ended.queued).as_secs_f64() - program;
+            observe("program", program);
+            observe("sandbox", rest);
+        }
+    }
+
+    pub(crate) fn answered(&self, method: &str, route: &str, status: u16, took: Duration) {
+        let known = ["GET", "POST", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS"];
+        let method = known.into_iter().find(|known| *known == method);
+        let mut counts = self.counts();
+        let request = Request {
+            method: method.unwrap_or("other"),
+            route: route.to_owned(),
+            status,
+        };
+        *counts.requests.entry(request).or_default() += 1;
+        counts
+            .request_seconds
+            .entry(route.to_owned())
+            .or_default()
+            .observe(took.as_secs_f64());
+    }
+
+    /// In the text format, version 0.0.4.
+    pub(crate) fn render(&self, load: Load, uptime: Duration) -> String {
+        let counts = self.counts();
+        let mut page = Page::default();
+        page.one(
+            "uptime_seconds",
+            "gauge",
+            "Since the start.",
+            uptime.as_secs_f64(),
+        );
+        page.one(
+            "runs_active",
+            "gauge",
+            "Runs that go on.",
+            as_f64(load.running),
+        );
+        page.one(
+            "runs_at_once_max",
+            "gauge",
+            "Runs that may go on at once.",
+            as_f64(load.at_once),
+        );
+        page.one(
+            "queue_depth",
+            "gauge",
+            "Runs that wait.",
+            as_f64(load.queued),
+        );
+        let reserved = load.memory_taken as f64;
+        let help = "Sum of the memory limits of running work.";
+        page.one("memory_reserved_bytes", "gauge", help, reserved);
+        let submitted = counts.submitted as f64;
+        page.one(
+            "runs_submitted_total",
+            "counter",
+            "Runs taken on.",
+            submitted,
+        );
+        page.head("runs_ended_total", "counter", "Runs that ended, by cause.");
+        for (cause, count) in &counts.ended {
+            page.line(
+                "runs_ended_total",
+                &format!("cause=\"{cause}\""),
+                *count as f64,
+            );
+        }
+        page.head(
+            "run_phase_seconds",
+            "histogram",
+            "How long runs took, by phase.",
+        );
+        for (phase, histogram) in &counts.phases {
+            page.histogram(
+                "run_phase_seconds",
+                &format!("phase=\"{phase}\""),
+                histogram,
+            );
+        }
+        page.head(
+            "http_requests_total",
+            "counter",
+            "Requests, by route and status.",
+        );
+        for (request, count) in &counts.requests {
+            let Request {
+                method,
+                route,
+                status,
+            } = request;
+            let labels = format!("method=\"{method}\",route=\"{route}\",status=\"{status}\"");
+            page.line("http_requests_total", &labels, *count as f64);
+        }
+        page.head(
+            "http_request_seconds",
+            "histogram",
+            "How long answers took, by route.",
+        );
+        for (route, histogram) in &counts.request_seconds {
+            page.histogram(
+                "http_request_seconds",
+                &format!("route=\"{route}\""),
+                histogram,
+            );
+        }
+        page.text
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn cause(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Failed(_) => "refused",
+        Outcome::CanceledInQueue => "canceled",
+        Outcome::Expired => "deadline",
+        Outcome::Finished(finished) => match &finished.record.ending {
+            Ending::Exited { .. } => "exited",
+            Ending::Signaled { .. } => "signaled",
+            Ending::NeverStarted(_) => "never_started",
+            Ending::Stopped(cause) => cause.name(),
+        },
+    }
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.text, "# HELP cofferdam_{name} {help}");
+        let _ = writeln!(self.text, "# TYPE cofferdam_{name} {kind}");
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: f64) {
+        self.head(name, kind, help);
+        let _ = writeln!(self.text, "cofferdam_{name} {value}");
+    }
+
+    fn line(&mut self, name: &str, labels: &str, value: f64) {
+        let _ = writeln!(self.text, "cofferdam_{name}{{{labels}}} {value}");
+    }
+
+    fn histogram(&mut self, name: &str, labels: &str, histogram: &Histogram) {
+        let bucket = format!("{name}_bucket");
+        for (count, upper) in histogram.buckets.iter().zip(BUCKETS) {
+            self.line(&bucket, &format!("{labels},le=\"{upper}\""), *count as f64);
+        }
+        let count = histogram.count as f64;
+        self.line(&bucket, &format!("{labels},le=\"+Inf\""), count);
+        self.line(&format!("{name}_sum"), labels, histogram.sum);
+        self.line(&format!("{name}_count"), labels, count);
+    }
+}
+
+fn as_f64(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_cumulative_and_methods_are_bounded() {
+        let metrics = Metrics::default();
+        metrics.answered("GET", "/health", 200, Duration::from_millis(2));
+        metrics.answered("BREW", "/health", 405, Duration::from_secs(2));
+        let load = Load {
+            running: 1,
+            queued: 2,
+            at_once: 3,
+            memory_taken: 4,
+        };
+        let text = metrics.render(load, Duration::from_secs(1));
+        for line in [
+            "cofferdam_queue_depth 2",
+            "cofferdam_http_requests_total{method=\"other\",route=\"/health\",status=\"405\"} 1",
+            "cofferdam_http_request_seconds_bucket{route=\"/health\",le=\"0.001\"} 0",
+            "cofferdam_http_request_seconds_bucket{route=\"/health\",le=\"0.0025\"} 1",
+            "cofferdam_http_request_seconds_bucket{route=\"/health\",le=\"5\"} 2",
+            "cofferdam_http_request_seconds_bucket{route=\"/health\",le=\"+Inf\"} 2",
+            "cofferdam_http_request_seconds_count{route=\"/health\"} 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+}

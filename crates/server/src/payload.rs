@@ -1,0 +1,106 @@
+//! A sealed payload becomes work, and its record an envelope. The digest and the deadline are checked before anything waits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::ending::{Ending, SetupFailureKind};
+use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope};
+use cofferdam_contract::ids::{self, Entropy};
+use cofferdam_contract::record::{CapturedStream, RunRecord};
+use cofferdam_contract::seal::Sealed;
+use cofferdam_contract::strict_json::MAX_BYTES;
+use cofferdam_contract::units::Bytes;
+use cofferdam_store::model::RunKind;
+use jiff::Timestamp;
+
+use crate::config::RunBounds;
+use crate::fault::Fault;
+use crate::random;
+use crate::submission::{self, Submission};
+use crate::work::{Task, Work, WorkspaceWish};
+
+/// What an envelope can carry: with its quoting it must stay within what a reader of JSON accepts.
+const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
+
+pub(crate) fn check(bytes: &[u8], bounds: &RunBounds) -> Result<(Sealed, Submission), Fault> {
+    let sealed =
+        Sealed::open(bytes).map_err(|error| Fault::coded(error.code(), error.to_string()))?;
+    let now = Timestamp::now();
+    sealed
+        .check_deadline(now)
+        .map_err(|expired| Fault::coded(ErrorCode::PayloadExpired, expired.to_string()))?;
+    let limits = sealed.payload().limits.clone();
+    let most_output = MAX_OUTPUT.min(bounds.largest_output);
+    if limits
+        .output
+        .at_most()
+        .is_none_or(|limit| limit > most_output)
+    {
+        let detail = format!(
+            "max_output_size_kb: ask for at most {}",
+            most_output.get() >> 10
+        );
+        return Err(Fault::coded(ErrorCode::LimitUnenforceable, detail));
+    }
+    if limits
+        .wall_time
+        .at_most()
+        .is_none_or(|limit| limit > bounds.longest)
+    {
+        let detail = format!(
+            "max_runtime_seconds: ask for at most {}",
+            bounds.longest.as_secs()
+        );
+        return Err(Fault::coded(ErrorCode::LimitUnenforceable, detail));
+    }
+    let left = sealed.payload().deadline.duration_since(now);
+    let deadline = Duration::try_from(left).unwrap_or_default();
+    let work = Work {
+        kind: RunKind::Payload,
+        limits,
+        stdin: sealed.stdin().to_vec(),
+        tags: BTreeMap::new(),
+        parent: None,
+        workspace: WorkspaceWish::None,
+        task: Task::Payload(Box::new(sealed.clone())),
+    };
+    submission::check_grant(&work)?;
+    let submission = Submission {
+        work,
+        priority: 0,
+        deadline,
+    };
+    Ok((sealed, submission))
+}
+
+/// A program that is missing or cannot be executed is an answer too; a sandbox that could not be built is none.
+pub(crate) fn envelope(sealed: &Sealed, record: &RunRecord) -> Result<ResultEnvelope, Fault> {
+    if let Ending::NeverStarted(failure) = &record.ending
+        && failure.kind == SetupFailureKind::Sandbox
+    {
+        return Err(Fault::coded(failure.code(), failure.message.clone()));
+    }
+    let by = Answerer {
+        result_id: ids::result_id(Timestamp::now(), Entropy(random::bytes())),
+        worker_id: "local".to_owned(),
+    };
+    let mut envelope = ResultEnvelope::new(sealed, record, by)
+        .map_err(|error| Fault::internal(error.to_string()))?;
+    while serde_json::to_vec(&envelope).map_or(0, |text| text.len()) > MAX_BYTES {
+        let Some(partial) = &mut envelope.partial_output else {
+            break;
+        };
+        shorten(partial);
+    }
+    Ok(envelope)
+}
+
+/// Control characters and base64 take more room in JSON than they did in the stream. What is cut off counts as truncated.
+fn shorten(partial: &mut PartialOutput) {
+    for stream in [&mut partial.stdout, &mut partial.stderr] {
+        let bytes = stream.bytes().unwrap_or_default();
+        let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
+        *stream = CapturedStream::new(half, stream.original_bytes);
+    }
+}

@@ -1,0 +1,228 @@
+//! `POST /execute`: the executor interface. Source code in, one result out; its own error names, its own statuses, the same runs underneath.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use cofferdam_contract::ending::{Ending, StopCause};
+use cofferdam_contract::record::CapturedStream;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::submit::{await_or_cancel, submit};
+use crate::app::App;
+use crate::auth::Caller;
+use crate::body;
+use crate::fault::{Fault, Refusal};
+use crate::language::{self, Answer};
+use crate::live::{Ended, Outcome};
+use crate::submission::{LimitsRequest, RunRequest};
+use crate::tokens::Scope;
+
+/// Code to be executed.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExecuteRequest {
+    /// At most 1 MiB.
+    pub(crate) code: String,
+    pub(crate) language: String,
+    /// Seconds, 1 to 3600; 30 unless said.
+    pub(crate) timeout: Option<u64>,
+    /// What the handler is called with.
+    pub(crate) event: Option<Value>,
+    /// The same as a JSON text.
+    pub(crate) stdin: Option<String>,
+    /// The client's own name for it; kept as the tag `execution_id`.
+    pub(crate) execution_id: Option<String>,
+    pub(crate) session_id: Option<String>,
+    #[serde(default)]
+    pub(crate) env_vars: BTreeMap<String, String>,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct ExecuteAnswer {
+    pub(crate) execution_id: Option<String>,
+    pub(crate) run_id: String,
+    /// `success`, `failed`, `timeout` or `error`.
+    pub(crate) status: &'static str,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// -1 where the program did not end by itself.
+    pub(crate) exit_code: i32,
+    /// Seconds.
+    pub(crate) execution_time: f64,
+    pub(crate) return_value: Option<Value>,
+    pub(crate) metrics: ExecuteMetrics,
+    pub(crate) artifacts: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct ExecuteMetrics {
+    pub(crate) duration_ms: f64,
+    pub(crate) cpu_time_ms: f64,
+    pub(crate) peak_memory_mb: Option<f64>,
+}
+
+const MAX_CODE: usize = 1 << 20;
+const DEFAULT_TIMEOUT: u64 = 30;
+const MAX_TIMEOUT: u64 = 3600;
+const OUTPUT: u64 = 10 << 20;
+
+pub(super) async fn execute(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<ExecuteAnswer>, Fault> {
+    answer(&app, &caller, &headers, body).await.map_err(renamed)
+}
+
+async fn answer(
+    app: &Arc<App>,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Json<ExecuteAnswer>, Fault> {
+    caller.must(Scope::Run)?;
+    let bytes = body::read(headers, body, app.body_bounds()).await?;
+    let request: ExecuteRequest = body::parse(&bytes)?;
+    let execution_id = request.execution_id.clone();
+    let submission = request.into_run()?.check(app.runner.bounds())?;
+    let live = submit(app, submission, caller)?;
+    let ended = await_or_cancel(app, &live).await;
+    let ended = ended.ok_or_else(|| Fault::internal("the run was lost"))?;
+    let run_id = live.id.to_string();
+    Ok(Json(told(&ended, run_id, execution_id)?))
+}
+
+impl ExecuteRequest {
+    fn into_run(self) -> Result<RunRequest, Fault> {
+        if self.code.len() > MAX_CODE {
+            return Err(Fault::invalid(
+                "code",
+                self.code.len(),
+                "is longer than 1048576 bytes",
+            ));
+        }
+        let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
+        if !(1..=MAX_TIMEOUT).contains(&timeout) {
+            return Err(Fault::invalid("timeout", timeout, "use 1 to 3600 seconds"));
+        }
+        let event = match (self.event, self.stdin) {
+            (Some(_), Some(_)) => {
+                return Err(Fault::invalid(
+                    "stdin",
+                    "",
+                    "is given beside event; give one of them",
+                ));
+            }
+            (event, None) => event,
+            (None, Some(text)) => Some(body::parse(text.as_bytes()).map_err(|mut fault| {
+                fault.detail = format!("stdin: {}", fault.detail);
+                fault
+            })?),
+        };
+        let mut tags = BTreeMap::new();
+        tags.extend(self.execution_id.map(|id| ("execution_id".to_owned(), id)));
+        tags.extend(self.session_id.map(|id| ("session_id".to_owned(), id)));
+        Ok(RunRequest {
+            language: Some(self.language),
+            code: Some(self.code),
+            event,
+            env: self.env_vars,
+            limits: LimitsRequest {
+                wall_time_ms: Some(timeout * 1000),
+                cpu_time_ms: Some(timeout * 1000),
+                output_bytes: Some(OUTPUT),
+                ..LimitsRequest::default()
+            },
+            tags,
+            workspace: true,
+            wait: true,
+            ..RunRequest::default()
+        })
+    }
+}
+
+fn told(
+    ended: &Ended,
+    run_id: String,
+    execution_id: Option<String>,
+) -> Result<ExecuteAnswer, Fault> {
+    let finished = match &ended.outcome {
+        Outcome::Finished(finished) => finished,
+        Outcome::Failed(fault) => return Err(fault.clone()),
+        Outcome::Expired => return Err(Refusal::DeadlinePassed.because(format!("run {run_id}"))),
+        Outcome::CanceledInQueue => {
+            return Err(Refusal::RunEnded.because(format!("run {run_id} was cancelled")));
+        }
+    };
+    let record = &finished.record;
+    let (status, why) = match &record.ending {
+        Ending::Exited { code: 0 } => ("success", None),
+        Ending::Exited { .. } | Ending::Signaled { .. } => ("failed", None),
+        Ending::Stopped(cause @ StopCause::WallTime { .. }) => ("timeout", Some(cause.explain())),
+        Ending::Stopped(cause) => ("error", Some(cause.explain())),
+        Ending::NeverStarted(failure) => ("error", Some(failure.message.clone())),
+    };
+    let answer = language::answer(finished);
+    let mut stderr = text(&record.stderr);
+    let raised = match &answer {
+        Answer::Raised { message } => Some(message.clone()),
+        Answer::None | Answer::Value(_) => None,
+    };
+    for line in raised.into_iter().chain(why) {
+        if !stderr.is_empty() && !stderr.ends_with('\n') {
+            stderr.push('\n');
+        }
+        stderr.push_str(&line);
+        stderr.push('\n');
+    }
+    Ok(ExecuteAnswer {
+        execution_id,
+        run_id,
+        status,
+        stdout: text(&record.stdout),
+        stderr,
+        exit_code: record.exit_code.unwrap_or(-1),
+        execution_time: record.usage.wall_ms / 1000.0,
+        return_value: match answer {
+            Answer::Value(value) => Some(value),
+            Answer::None | Answer::Raised { .. } => None,
+        },
+        metrics: ExecuteMetrics {
+            duration_ms: record.usage.wall_ms,
+            cpu_time_ms: record.usage.cpu_ms,
+            peak_memory_mb: record
+                .usage
+                .memory_peak_bytes
+                .map(|bytes| bytes as f64 / f64::from(1 << 20)),
+        },
+        artifacts: finished
+            .artifacts
+            .iter()
+            .map(|artifact| artifact.path.clone())
+            .collect(),
+    })
+}
+
+/// This interface has text only; bytes that are none are shown as U+FFFD.
+fn text(stream: &CapturedStream) -> String {
+    String::from_utf8_lossy(&stream.bytes().unwrap_or_default()).into_owned()
+}
+
+/// The names that clients of this interface know, where it has one.
+fn renamed(mut fault: Fault) -> Fault {
+    fault.code = match fault.status {
+        StatusCode::BAD_REQUEST => "Executor.ValidationError",
+        StatusCode::INTERNAL_SERVER_ERROR => "Executor.InternalError",
+        _ if fault.code == Refusal::QueueFull.code() => "Executor.QueueFull",
+        _ => fault.code,
+    };
+    fault
+}

@@ -1,0 +1,384 @@
+//! Who runs when. Every run waits in one bounded queue and then has a thread of its own; one lock holds the queue and what is taken of the capacity, and nothing slow happens under it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::ending::{EndingRecord, StopCause};
+use cofferdam_engine::host::Host;
+use cofferdam_store::RunId;
+use jiff::Timestamp;
+
+use crate::archive::Archive;
+use crate::auth::Caller;
+use crate::capacity::{self, Capacity};
+use crate::config::RunBounds;
+use crate::fault::{Fault, Refusal};
+use crate::live::{Arrival, Ended, Live, Outcome, Phase};
+use crate::metrics::Metrics;
+use crate::queue::{Queue, Verdict};
+use crate::work::{Place, Work};
+
+/// Takes work on and sees it through.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    bounds: RunBounds,
+    pub(crate) host: Host,
+    archive: Arc<Archive>,
+    metrics: Arc<Metrics>,
+    state: Mutex<State>,
+    /// Told when something enters the queue or the daemon stops.
+    clock: Condvar,
+    /// Told when a run has ended.
+    quiet: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: Queue<Arc<Live>>,
+    capacity: Capacity,
+    running: BTreeMap<RunId, Arc<Live>>,
+    /// How many runs at once each tenant with a quota may have.
+    quotas: HashMap<String, usize>,
+    known: HashMap<RunId, Arc<Live>>,
+    /// In the order of their endings.
+    ended: VecDeque<(Instant, RunId)>,
+    stopping: bool,
+}
+
+/// What can be counted at any moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) running: usize,
+    pub(crate) queued: usize,
+    pub(crate) at_once: usize,
+    pub(crate) memory_taken: u64,
+}
+
+impl Runner {
+    pub(crate) fn new(bounds: RunBounds, archive: Arc<Archive>, metrics: Arc<Metrics>) -> Self {
+        let host = Host::detect();
+        let available = capacity::available_memory();
+        Self {
+            state: Mutex::new(State {
+                queue: Queue::new(bounds.queue),
+                capacity: Capacity::new(&bounds, host.cpus.len(), available),
+                running: BTreeMap::new(),
+                quotas: HashMap::new(),
+                known: HashMap::new(),
+                ended: VecDeque::new(),
+                stopping: false,
+            }),
+            bounds,
+            host,
+            archive,
+            metrics,
+            clock: Condvar::new(),
+            quiet: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn bounds(&self) -> &RunBounds {
+        &self.bounds
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        let state = self.state();
+        Load {
+            running: state.capacity.running(),
+            queued: state.queue.len(),
+            at_once: state.capacity.at_once(),
+            memory_taken: state.capacity.memory_taken(),
+        }
+    }
+
+    /// Takes the work on, or says at once why not.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        work: Work,
+        caller: &Caller,
+        priority: i8,
+        deadline: Duration,
+    ) -> Result<Arc<Live>, Fault> {
+        let memory = work.limits.memory.at_most();
+        let mut state = self.state();
+        if state.stopping {
+            return Err(Refusal::Stopping.because("it was asked to end"));
+        }
+        let share = state.capacity.share(memory).map_err(|never| {
+            let fix = format!(
+                "is more than this daemon has for all runs together; ask for at most {}",
+                never.budget
+            );
+            let asked = memory.map_or_else(|| "unlimited".to_owned(), |asked| asked.to_string());
+            Fault::invalid("limits.memory_bytes", asked, &fix)
+        })?;
+        if let Some(most) = caller.max_queued
+            && state.queue.waiting_for(&caller.id) >= most
+        {
+            return Err(Refusal::QuotaExceeded.because(format!("{most} may wait")));
+        }
+        let live = Arc::new(Live::new(Arrival {
+            tenant: caller.id.clone(),
+            deadline: deadline.min(self.bounds.longest_deadline),
+            share,
+            work,
+        })?);
+        if let Some(most) = caller.max_running {
+            state.quotas.insert(caller.id.clone(), most);
+        } else {
+            state.quotas.remove(&caller.id);
+        }
+        let full = |_| {
+            let detail = format!("{} runs wait already", self.bounds.queue);
+            Refusal::QueueFull.because(detail)
+        };
+        state
+            .queue
+            .push(&caller.id, priority, Arc::clone(&live))
+            .map_err(full)?;
+        state.known.insert(live.id, Arc::clone(&live));
+        self.metrics.submitted();
+        self.dispatch(&mut state);
+        drop(state);
+        self.clock.notify_all();
+        Ok(live)
+    }
+
+    /// A run that is queued, runs, or has ended not long ago.
+    pub(crate) fn find(&self, id: RunId) -> Option<Arc<Live>> {
+        self.state().known.get(&id).cloned()
+    }
+
+    pub(crate) fn queued(&self) -> Vec<Arc<Live>> {
+        let mut queued: Vec<_> = self.state().queue.iter().cloned().collect();
+        queued.sort_by_key(|live| live.id);
+        queued
+    }
+
+    /// Cancels a run that waits or goes on. Blocks on the disk for a moment.
+    pub(crate) fn cancel(&self, live: &Live) -> Result<(), Fault> {
+        let removed = self.state().queue.remove(|queued| queued.id == live.id);
+        if removed.is_empty() {
+            if matches!(live.phase(), Phase::Ended(_)) {
+                return Err(Refusal::RunEnded.because(format!("run {}", live.id)));
+            }
+            live.request_cancel();
+        }
+        for live in removed {
+            self.end_unrun(&live, Outcome::CanceledInQueue);
+        }
+        self.clock.notify_all();
+        Ok(())
+    }
+
+    /// Ends what waits past its deadline, and forgets what ended long ago. Returns when the daemon stops.
+    pub(crate) fn keep_time(&self) {
+        const FORGET_EVERY: Duration = Duration::from_secs(5);
+        let mut state = self.state();
+        while !state.stopping {
+            let now = Instant::now();
+            self.forget(&mut state, now);
+            let expired = state.queue.remove(|live| live.deadline <= now);
+            if !expired.is_empty() {
+                drop(state);
+                for live in expired {
+                    self.end_unrun(&live, Outcome::Expired);
+                }
+                state = self.state();
+                continue;
+            }
+            let next = state.queue.iter().map(|live| live.deadline).min();
+            let wait = next.map_or(FORGET_EVERY, |next| {
+                next.saturating_duration_since(now).min(FORGET_EVERY)
+            });
+            let waited = self.clock.wait_timeout(state, wait);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// No new work; what waits is cancelled, what runs may go on for `grace` and is cancelled then. Returns how many had to be.
+    pub(crate) fn stop(&self, grace: Duration) -> usize {
+        let mut state = self.state();
+        state.stopping = true;
+        let waiting = state.queue.remove(|_| true);
+        drop(state);
+        self.clock.notify_all();
+        for live in waiting {
+            self.end_unrun(&live, Outcome::CanceledInQueue);
+        }
+        let (state, _) = self.wait_quiet(self.state(), grace);
+        let left: Vec<_> = state.running.values().cloned().collect();
+        for live in &left {
+            live.request_cancel();
+        }
+        // The engine ends a cancelled run within milliseconds; this bound is for a kernel that does not.
+        let (state, _) = self.wait_quiet(state, Duration::from_secs(5));
+        drop(state);
+        left.len()
+    }
+
+    fn wait_quiet<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        most: Duration,
+    ) -> (MutexGuard<'a, State>, bool) {
+        let busy = |state: &mut State| !state.running.is_empty();
+        let waited = self.quiet.wait_timeout_while(state, most, busy);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        (state, waited.timed_out())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dispatch(self: &Arc<Self>, state: &mut State) {
+        while let Some(live) = state.next() {
+            state.capacity.take(live.share);
+            state.running.insert(live.id, Arc::clone(&live));
+            let runner = Arc::clone(self);
+            let of_thread = Arc::clone(&live);
+            let started = std::thread::Builder::new()
+                .name("run".to_owned())
+                .spawn(move || runner.perform(&of_thread));
+            if let Err(error) = started {
+                state.release(&live);
+                let fault = Fault::internal(format!("no thread could be started: {error}"));
+                self.finish(&live, Outcome::Failed(fault), state);
+            }
+        }
+    }
+
+    fn perform(self: &Arc<Self>, live: &Live) {
+        let queued = live.arrived.elapsed();
+        live.set(Phase::Running {
+            since: Timestamp::now(),
+            queued,
+        });
+        let place = Place {
+            dir: self.archive.dir(),
+            host: &self.host,
+        };
+        let carried_out = catch_unwind(AssertUnwindSafe(|| match live.take_work() {
+            Some(work) => work.carry_out(live, place),
+            None => Err(Fault::internal("the work was taken already")),
+        }));
+        let outcome = match carried_out {
+            Ok(Ok(finished)) => Outcome::Finished(Box::new(finished)),
+            Ok(Err(fault)) => Outcome::Failed(fault),
+            Err(_) => Outcome::Failed(Fault::internal("a fault of the daemon; its log says more")),
+        };
+        match &outcome {
+            Outcome::Failed(fault) => self.archive.keep_unrun(live, never_started(fault)),
+            Outcome::Finished(_) | Outcome::CanceledInQueue | Outcome::Expired => {
+                self.archive.ended();
+            }
+        }
+        let mut state = self.state();
+        state.release(live);
+        self.finish(live, outcome, &mut state);
+        self.dispatch(&mut state);
+        drop(state);
+        self.quiet.notify_all();
+    }
+
+    /// A run whose turn never came.
+    fn end_unrun(&self, live: &Live, outcome: Outcome) {
+        let ending = match &outcome {
+            Outcome::Expired => expired(live),
+            _ => canceled(),
+        };
+        self.archive.keep_unrun(live, ending);
+        self.finish(live, outcome, &mut self.state());
+    }
+
+    fn finish(&self, live: &Live, outcome: Outcome, state: &mut State) {
+        let total = live.arrived.elapsed();
+        let queued = match live.phase() {
+            Phase::Running { queued, .. } => queued,
+            Phase::Queued | Phase::Ended(_) => total,
+        };
+        let ended = Ended {
+            outcome,
+            at: Timestamp::now(),
+            queued,
+            total,
+        };
+        self.metrics.ended(&ended);
+        state.ended.push_back((Instant::now(), live.id));
+        live.set(Phase::Ended(Arc::new(ended)));
+    }
+
+    /// Results are kept as long as is said, and no more of them than is said.
+    fn forget(&self, state: &mut State, now: Instant) {
+        while let Some((at, id)) = state.ended.front().copied() {
+            let is_old = now.saturating_duration_since(at) > self.bounds.remembered_for;
+            if !is_old && state.ended.len() <= self.bounds.remembered {
+                break;
+            }
+            state.ended.pop_front();
+            state.known.remove(&id);
+        }
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Option<Arc<Live>> {
+        if self.stopping {
+            return None;
+        }
+        let (capacity, quotas, running) = (&self.capacity, &self.quotas, &self.running);
+        self.queue.pop(|tenant, live| {
+            let of_tenant = || {
+                running
+                    .values()
+                    .filter(|live| live.tenant == tenant)
+                    .count()
+            };
+            if quotas.get(tenant).is_some_and(|most| of_tenant() >= *most) {
+                Verdict::PassOver
+            } else if capacity.fits(live.share) {
+                Verdict::Take
+            } else {
+                Verdict::Wait
+            }
+        })
+    }
+
+    fn release(&mut self, live: &Live) {
+        self.capacity.give_back(live.share);
+        self.running.remove(&live.id);
+    }
+}
+
+fn canceled() -> EndingRecord {
+    let cause = StopCause::Canceled;
+    EndingRecord::Stopped {
+        cause: cause.name().to_owned(),
+        limit: None,
+        detail: "canceled before its turn came".to_owned(),
+    }
+}
+
+fn expired(live: &Live) -> EndingRecord {
+    let limit = live.deadline.saturating_duration_since(live.arrived);
+    let cause = StopCause::WallTime { limit };
+    EndingRecord::Stopped {
+        cause: cause.name().to_owned(),
+        limit: cause.limit(),
+        detail: "its deadline passed before its turn came".to_owned(),
+    }
+}
+
+fn never_started(fault: &Fault) -> EndingRecord {
+    let known = cofferdam_contract::codes::ErrorCode::ALL;
+    let code = known.into_iter().find(|code| code.as_str() == fault.code);
+    EndingRecord::NeverStarted {
+        code: code.unwrap_or(cofferdam_contract::codes::ErrorCode::Internal),
+        step: "prepare the run".to_owned(),
+        message: fault.detail.clone(),
+        errno: None,
+    }
+}

@@ -1,0 +1,450 @@
+//! What a client asks to be run, as it is sent, and how that becomes work. Every problem is found at once and before anything waits.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::problem::{Problem, Problems};
+use cofferdam_contract::request::Grant;
+use cofferdam_contract::units::{Bytes, Cap, CpuShare};
+use cofferdam_store::RunId;
+use cofferdam_store::model::RunKind;
+use data_encoding::BASE64;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::config::RunBounds;
+use crate::fault::Fault;
+use crate::language;
+use crate::work::{CommandTask, Task, Work, WorkspaceWish};
+use crate::workspace::{self, Executable, MAX_FILES, PlacedFile};
+
+/// A run to be made: a command, or source code in a language.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunRequest {
+    /// The program and its arguments. Either this, or `language` and `code`.
+    pub(crate) command: Option<Vec<String>>,
+    pub(crate) language: Option<String>,
+    pub(crate) code: Option<String>,
+    /// What the handler in `code` is called with; without it, `code` is a plain script.
+    pub(crate) event: Option<Value>,
+    /// Placed in a private, writable workspace, `/work` inside, where the program starts.
+    #[serde(default)]
+    pub(crate) files: Vec<FileRequest>,
+    /// Give a private workspace even without files; what is left there becomes artifacts.
+    #[serde(default)]
+    pub(crate) workspace: bool,
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
+    /// Text for standard input.
+    pub(crate) stdin: Option<String>,
+    /// Bytes for standard input, in base64.
+    pub(crate) stdin_base64: Option<String>,
+    /// Where the program starts, as seen inside.
+    pub(crate) cwd: Option<String>,
+    #[serde(default)]
+    pub(crate) limits: LimitsRequest,
+    /// Found by these later. A run with a tag is kept until somebody removes it.
+    #[serde(default)]
+    pub(crate) tags: BTreeMap<String, String>,
+    /// The run that this one belongs to.
+    pub(crate) parent: Option<String>,
+    /// Higher goes first among the runs of one token.
+    #[serde(default)]
+    pub(crate) priority: i8,
+    /// From arrival: ended by then, waiting included.
+    pub(crate) deadline_ms: Option<u64>,
+    /// Answer when it has ended (default), or at once with 202.
+    #[serde(default = "yes")]
+    pub(crate) wait: bool,
+}
+
+/// A file to be placed.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileRequest {
+    /// Relative, such as `src/main.py`.
+    pub(crate) path: String,
+    /// Text.
+    pub(crate) content: Option<String>,
+    /// Bytes, in base64.
+    pub(crate) content_base64: Option<String>,
+    #[serde(default)]
+    pub(crate) executable: bool,
+}
+
+/// Limits that differ from the daemon's defaults.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LimitsRequest {
+    pub(crate) wall_time_ms: Option<u64>,
+    pub(crate) cpu_time_ms: Option<u64>,
+    pub(crate) memory_bytes: Option<u64>,
+    /// Of stdout and stderr together.
+    pub(crate) output_bytes: Option<u64>,
+    pub(crate) processes: Option<u64>,
+    pub(crate) disk_bytes: Option<u64>,
+    pub(crate) open_files: Option<u64>,
+    /// Thousandths of a CPU.
+    pub(crate) cpus_milli: Option<u32>,
+}
+
+/// Several runs at once.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BatchRequest {
+    pub(crate) runs: Vec<RunRequest>,
+    /// Answer when all have ended (default), or at once with 202. Holds for all of them.
+    #[serde(default = "yes")]
+    pub(crate) wait: bool,
+}
+
+/// Work with how it is to be queued.
+#[derive(Debug, Clone)]
+pub(crate) struct Submission {
+    pub(crate) work: Work,
+    pub(crate) priority: i8,
+    pub(crate) deadline: Duration,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl RunRequest {
+    pub(crate) fn check(self, bounds: &RunBounds) -> Result<Submission, Fault> {
+        let mut problems = Vec::new();
+        let limits = self.limits.merged(bounds, &mut problems);
+        let files = self.placed(&mut problems);
+        let stdin = self.input(&mut problems);
+        let parent = self.parent_id(&mut problems);
+        check_tags(&self.tags, &mut problems);
+        self.check_kind(&mut problems);
+        Problems::check(problems)?;
+        let mut command = CommandTask {
+            argv: os(self.command.clone().unwrap_or_default()),
+            env: self
+                .env
+                .iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+            cwd: self.cwd.clone().map(PathBuf::from),
+            compile: None,
+        };
+        let mut workspace = if self.workspace || !files.is_empty() {
+            WorkspaceWish::Private(files)
+        } else {
+            WorkspaceWish::None
+        };
+        let mut stdin = stdin;
+        if let (Some(language), Some(code)) = (&self.language, &self.code) {
+            let planned = language::plan(&language::Source {
+                language,
+                code,
+                event: self.event.as_ref(),
+            })?;
+            let mut all = planned.files;
+            if let WorkspaceWish::Private(files) = workspace {
+                all.extend(files);
+            }
+            workspace = WorkspaceWish::Private(all);
+            command.argv = planned.run;
+            command.compile = planned.compile;
+            command.env.extend(planned.env);
+            if stdin.is_empty() {
+                stdin = planned.stdin;
+            }
+        }
+        let deadline = self.deadline(&limits, bounds);
+        let work = Work {
+            kind: RunKind::Command,
+            task: Task::Command(command),
+            limits,
+            stdin,
+            tags: self.tags,
+            parent,
+            workspace,
+        };
+        check_grant(&work)?;
+        Ok(Submission {
+            work,
+            priority: self.priority,
+            deadline,
+        })
+    }
+
+    fn check_kind(&self, problems: &mut Vec<Problem>) {
+        let asked = (
+            self.command.is_some(),
+            self.language.is_some(),
+            self.code.is_some(),
+        );
+        match asked {
+            (true, false, false) | (false, true, true) => {}
+            (false, false, false) => problems.push(Problem::new(
+                "command",
+                "",
+                "is missing; give a command, or language and code",
+            )),
+            (true, _, _) => problems.push(Problem::new(
+                "command",
+                "",
+                "is given beside language or code; give one of them",
+            )),
+            (false, true, false) => problems.push(Problem::new("code", "", "is missing")),
+            (false, false, true) => problems.push(Problem::new("language", "", "is missing")),
+        }
+        if self.event.is_some() && self.code.is_none() {
+            let fix = "is for a handler in `code`; use stdin for a command";
+            problems.push(Problem::new("event", "", fix));
+        }
+    }
+
+    fn deadline(&self, limits: &Limits, bounds: &RunBounds) -> Duration {
+        match self.deadline_ms {
+            Some(milliseconds) => Duration::from_millis(milliseconds).min(bounds.longest_deadline),
+            // Its own time, and as long again to wait for its turn, but at least a minute.
+            None => {
+                let own = limits.wall_time.at_most().unwrap_or(bounds.longest);
+                (own + own.max(Duration::from_secs(60))).min(bounds.longest_deadline)
+            }
+        }
+    }
+
+    fn placed(&self, problems: &mut Vec<Problem>) -> Vec<PlacedFile> {
+        if self.files.len() > MAX_FILES {
+            let fix = format!("are too many; send at most {MAX_FILES}");
+            problems.push(Problem::new("files", self.files.len(), fix));
+            return Vec::new();
+        }
+        let mut placed = Vec::new();
+        for (index, file) in self.files.iter().enumerate() {
+            let field = format!("files[{index}]");
+            problems.extend(workspace::problem(&format!("{field}.path"), &file.path));
+            let content = one_of(
+                (&format!("{field}.content"), file.content.as_deref()),
+                (
+                    &format!("{field}.content_base64"),
+                    file.content_base64.as_deref(),
+                ),
+                problems,
+            );
+            placed.push(PlacedFile {
+                path: file.path.clone(),
+                content: content.unwrap_or_default(),
+                executable: if file.executable {
+                    Executable::Yes
+                } else {
+                    Executable::No
+                },
+            });
+        }
+        let mut names = std::collections::BTreeSet::new();
+        for (index, file) in placed.iter().enumerate() {
+            if !names.insert(&file.path) {
+                let field = format!("files[{index}].path");
+                problems.push(Problem::new(field, &file.path, "is there twice; keep one"));
+            }
+        }
+        placed
+    }
+
+    fn input(&self, problems: &mut Vec<Problem>) -> Vec<u8> {
+        one_of(
+            ("stdin", self.stdin.as_deref()),
+            ("stdin_base64", self.stdin_base64.as_deref()),
+            problems,
+        )
+        .unwrap_or_default()
+    }
+
+    fn parent_id(&self, problems: &mut Vec<Problem>) -> Option<RunId> {
+        let text = self.parent.as_ref()?;
+        let parsed = text.parse().ok();
+        if parsed.is_none() {
+            problems.push(Problem::new("parent", text, "is not the id of a run"));
+        }
+        parsed
+    }
+}
+
+/// Text or base64, not both.
+fn one_of(
+    text: (&str, Option<&str>),
+    base64: (&str, Option<&str>),
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<u8>> {
+    match (text.1, base64.1) {
+        (Some(_), Some(_)) => {
+            let fix = format!("is given beside {}; give one of them", text.0);
+            problems.push(Problem::new(base64.0, "", fix));
+            None
+        }
+        (Some(text), None) => Some(text.as_bytes().to_vec()),
+        (None, Some(encoded)) => match BASE64.decode(encoded.as_bytes()) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                problems.push(Problem::new(
+                    base64.0,
+                    encoded,
+                    format!("is not base64: {error}"),
+                ));
+                None
+            }
+        },
+        (None, None) => None,
+    }
+}
+
+fn check_tags(tags: &BTreeMap<String, String>, problems: &mut Vec<Problem>) {
+    const MOST: usize = 32;
+    const LONGEST: usize = 255;
+    if tags.len() > MOST {
+        problems.push(Problem::new(
+            "tags",
+            tags.len(),
+            "are too many; use at most 32",
+        ));
+    }
+    for (key, value) in tags.iter().take(MOST) {
+        let fix = if key.is_empty() {
+            "has no name; give it one"
+        } else if key.len() + value.len() > LONGEST {
+            "is too long; use at most 255 bytes"
+        } else if key.contains('=') || format!("{key}{value}").chars().any(char::is_control) {
+            "holds control characters, or `=` in its name; remove them"
+        } else {
+            continue;
+        };
+        problems.push(Problem::new("tags", key, fix));
+    }
+}
+
+/// The engine's own checks, before anything waits. Where the workspace will be is not known yet, and its name does not matter.
+pub(crate) fn check_grant(work: &Work) -> Result<(), Fault> {
+    let workspace = match work.workspace {
+        WorkspaceWish::None => None,
+        WorkspaceWish::Private(_) => Some(PathBuf::from("/tmp")),
+    };
+    Grant::new(work.request(workspace)?)?;
+    Ok(())
+}
+
+impl LimitsRequest {
+    fn merged(&self, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Limits {
+        let mut limits = bounds.defaults.clone();
+        let bytes =
+            |given: Option<u64>, default| given.map_or(default, |n| Cap::AtMost(Bytes::new(n)));
+        let time = |given: Option<u64>, default| {
+            given.map_or(default, |ms| Cap::AtMost(Duration::from_millis(ms)))
+        };
+        limits.wall_time = time(self.wall_time_ms, limits.wall_time);
+        limits.cpu_time = time(self.cpu_time_ms, limits.cpu_time);
+        limits.memory = bytes(self.memory_bytes, limits.memory);
+        limits.output = bytes(self.output_bytes, limits.output);
+        limits.disk = bytes(self.disk_bytes, limits.disk);
+        limits.processes = self.processes.map_or(limits.processes, Cap::AtMost);
+        limits.open_files = self.open_files.map_or(limits.open_files, Cap::AtMost);
+        if let Some(milli) = self.cpus_milli {
+            match CpuShare::from_milli(milli) {
+                Some(share) => limits.cpus = Cap::AtMost(share),
+                None => problems.push(Problem::new("limits.cpus_milli", milli, "is too small")),
+            }
+        }
+        if limits
+            .wall_time
+            .at_most()
+            .is_none_or(|time| time > bounds.longest)
+        {
+            let most = bounds.longest.as_millis();
+            let fix = format!("is more than this daemon allows; ask for at most {most}");
+            let asked = self.wall_time_ms.unwrap_or_default();
+            problems.push(Problem::new("limits.wall_time_ms", asked, fix));
+        }
+        if limits
+            .output
+            .at_most()
+            .is_none_or(|size| size > bounds.largest_output)
+        {
+            let most = bounds.largest_output.get();
+            let fix = format!(
+                "is more than this daemon keeps; ask for at most {most}, and leave larger results in the workspace"
+            );
+            let asked = self.output_bytes.unwrap_or_default();
+            problems.push(Problem::new("limits.output_bytes", asked, fix));
+        }
+        problems.extend(limits.problems().into_iter().map(|problem| Problem {
+            field: format!("limits.{}", problem.field),
+            ..problem
+        }));
+        limits
+    }
+}
+
+fn os(arguments: Vec<String>) -> Vec<OsString> {
+    arguments.into_iter().map(OsString::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(request: Value) -> Result<Submission, Fault> {
+        crate::body::typed::<RunRequest>(request)?.check(&RunBounds::default())
+    }
+
+    #[test]
+    fn every_problem_is_named_at_once() {
+        let detail = check(json!({
+            "command": ["true"], "code": "x",
+            "files": [{"path": "../x", "content": "a"}, {"path": "b", "content_base64": "!"}],
+            "stdin": "a", "stdin_base64": "YQ==",
+            "limits": {"wall_time_ms": 7200000, "memory_bytes": 1},
+            "parent": "zzz",
+            "tags": {"": "x"},
+        }))
+        .unwrap_err()
+        .detail;
+        for field in [
+            "command:",
+            "files[0].path:",
+            "files[1].content_base64:",
+            "stdin_base64:",
+            "limits.wall_time_ms:",
+            "limits.memory:",
+            "parent:",
+            "tags:",
+        ] {
+            assert!(detail.contains(field), "{field} in {detail}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_gets_the_defaults() {
+        let made = check(json!({"command": ["true"]})).unwrap();
+        assert_eq!(made.work.limits, Limits::DEFAULT);
+        assert_eq!(made.deadline, Duration::from_secs(600));
+        assert!(matches!(made.work.workspace, WorkspaceWish::None));
+    }
+
+    #[test]
+    fn nothing_runs_without_a_program() {
+        assert_eq!(
+            check(json!({"command": []})).unwrap_err().code,
+            "input.invalid"
+        );
+        assert_eq!(
+            check(json!({"command": ["a\u{0}b"]})).unwrap_err().code,
+            "input.invalid"
+        );
+        let env = json!({"command": ["a"], "env": {"A=B": "c"}});
+        assert_eq!(check(env).unwrap_err().code, "input.invalid");
+        let source = json!({"language": "python", "code": "x"});
+        assert_eq!(check(source).unwrap_err().code, "language.unavailable");
+    }
+}

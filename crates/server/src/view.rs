@@ -1,0 +1,280 @@
+//! A run as a client sees it: the same form whether it waits, goes on, has just ended, or comes from the history.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cofferdam_contract::ending::{EndingRecord, Stream};
+use cofferdam_contract::enforcement::Enforcement;
+use cofferdam_contract::record::{CapturedStream, Change, Denial, UsageRecord};
+use cofferdam_store::log::Chunk;
+use cofferdam_store::model::{Artifact, LeftOut, Outcome as StoredOutcome, StoredRun};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::fault::ErrorBody;
+use crate::language::{self, Answer};
+use crate::live::{Ended, Finished, Live, Outcome, Phase, Stage};
+
+/// One run.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct RunView {
+    pub(crate) run_id: String,
+    pub(crate) state: State,
+    /// `queued`, `running`, `success`, `failure`, `timeout`, `limit`, `canceled`, `never_started`, `interrupted`.
+    pub(crate) status: String,
+    pub(crate) kind: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) tags: BTreeMap<String, String>,
+    /// RFC 3339, UTC; null for runs that did not come through this daemon, or long ago.
+    pub(crate) submitted_at: Option<String>,
+    pub(crate) started_at: Option<String>,
+    pub(crate) ended_at: Option<String>,
+    pub(crate) queued_ms: Option<f64>,
+    pub(crate) ending: Option<EndingRecord>,
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) signal: Option<String>,
+    pub(crate) stdout: Option<CapturedStream>,
+    pub(crate) stderr: Option<CapturedStream>,
+    /// Whether `stdout` and `stderr` are as the program wrote them, or from the history, without secrets and shortened.
+    pub(crate) source: Source,
+    /// `compile` when the code did not compile and nothing was run.
+    pub(crate) stage: Option<&'static str>,
+    /// What the handler returned.
+    pub(crate) return_value: Option<Value>,
+    pub(crate) usage: Option<UsageRecord>,
+    pub(crate) enforced_by: Enforcement,
+    pub(crate) isolation: BTreeMap<String, String>,
+    pub(crate) denials: Vec<Denial>,
+    pub(crate) changes: Option<Vec<Change>>,
+    pub(crate) artifacts: Vec<ArtifactView>,
+    pub(crate) left_out: Vec<LeftOutView>,
+    /// Why it could not be run, where it could not.
+    pub(crate) error: Option<ErrorBody>,
+    /// Why it is not in the history, or not whole.
+    pub(crate) unrecorded: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    Queued,
+    Running,
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Source {
+    Live,
+    History,
+}
+
+/// A file that the run left in its workspace.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct ArtifactView {
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+    pub(crate) sha256: String,
+    pub(crate) media_type: String,
+    /// `added` or `changed`.
+    pub(crate) kind: &'static str,
+}
+
+/// A file that was not kept.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct LeftOutView {
+    pub(crate) path: String,
+    pub(crate) why: String,
+}
+
+impl RunView {
+    pub(crate) fn of_live(live: &Live, request_id: &str) -> Self {
+        let mut view = Self::empty(live.id.to_string(), Source::Live);
+        view.kind = live.kind.as_str().to_owned();
+        view.command.clone_from(&live.command);
+        view.tags.clone_from(&live.tags);
+        view.submitted_at = Some(live.submitted_at.to_string());
+        match live.phase() {
+            Phase::Queued => {}
+            Phase::Running { since, queued } => {
+                view.state = State::Running;
+                view.status = "running".to_owned();
+                view.started_at = Some(since.to_string());
+                view.queued_ms = Some(milliseconds(queued));
+            }
+            Phase::Ended(ended) => view.set_ended(&ended, request_id),
+        }
+        view
+    }
+
+    pub(crate) fn of_stored(run: StoredRun, output: &[Chunk]) -> Self {
+        let mut view = Self::empty(run.opening.run_id.to_string(), Source::History);
+        view.kind = run.opening.kind.as_str().to_owned();
+        view.command = run.opening.command;
+        view.tags = run.opening.tags;
+        view.started_at = Some(run.opening.started_at.to_string());
+        view.status = run.status.as_str().to_owned();
+        view.stdout = Some(joined(output, Stream::Stdout, run.log.stdout.removed));
+        view.stderr = Some(joined(output, Stream::Stderr, run.log.stderr.removed));
+        match run.outcome {
+            StoredOutcome::Running => view.state = State::Running,
+            StoredOutcome::Interrupted { noticed_at } => {
+                view.state = State::Ended;
+                view.ended_at = Some(noticed_at.to_string());
+            }
+            StoredOutcome::Ended(closing) => {
+                view.state = State::Ended;
+                view.ended_at = Some(closing.ended_at.to_string());
+                view.ending = Some(closing.ending);
+                view.exit_code = closing.exit_code;
+                view.signal = closing.signal;
+                view.usage = Some(closing.usage);
+                view.enforced_by = closing.enforced_by;
+                view.isolation = closing.isolation;
+                view.denials = closing.denials;
+                view.changes = closing.changes;
+                view.artifacts = closing.artifacts.iter().map(ArtifactView::from).collect();
+                view.left_out = closing.left_out.iter().map(LeftOutView::from).collect();
+            }
+        }
+        view
+    }
+
+    /// For a list or the end of a stream, where the output is elsewhere.
+    pub(crate) fn without_output(mut self) -> Self {
+        self.stdout = None;
+        self.stderr = None;
+        self
+    }
+
+    fn empty(run_id: String, source: Source) -> Self {
+        Self {
+            run_id,
+            state: State::Queued,
+            status: "queued".to_owned(),
+            kind: String::new(),
+            command: Vec::new(),
+            tags: BTreeMap::new(),
+            submitted_at: None,
+            started_at: None,
+            ended_at: None,
+            queued_ms: None,
+            ending: None,
+            exit_code: None,
+            signal: None,
+            stdout: None,
+            stderr: None,
+            source,
+            stage: None,
+            return_value: None,
+            usage: None,
+            enforced_by: Enforcement::default(),
+            isolation: BTreeMap::new(),
+            denials: Vec::new(),
+            changes: None,
+            artifacts: Vec::new(),
+            left_out: Vec::new(),
+            error: None,
+            unrecorded: None,
+        }
+    }
+
+    fn set_ended(&mut self, ended: &Ended, request_id: &str) {
+        self.state = State::Ended;
+        self.ended_at = Some(ended.at.to_string());
+        self.queued_ms = Some(milliseconds(ended.queued));
+        match &ended.outcome {
+            Outcome::Finished(finished) => self.set_finished(finished),
+            Outcome::CanceledInQueue => self.status = "canceled".to_owned(),
+            Outcome::Expired => self.status = "timeout".to_owned(),
+            Outcome::Failed(fault) => {
+                self.status = "never_started".to_owned();
+                self.error = Some(fault.body(request_id));
+            }
+        }
+    }
+
+    fn set_finished(&mut self, finished: &Finished) {
+        let record = &finished.record;
+        let ending = EndingRecord::from(&record.ending);
+        self.status = status(&ending, record.exit_code).to_owned();
+        self.ending = Some(ending);
+        self.stage = match finished.stage {
+            Stage::Compile => Some("compile"),
+            Stage::Run => None,
+        };
+        self.return_value = match language::answer(finished) {
+            Answer::Value(value) => Some(value),
+            Answer::None | Answer::Raised { .. } => None,
+        };
+        self.started_at = Some(record.started_at.clone());
+        self.ended_at = Some(record.ended_at.clone());
+        self.exit_code = record.exit_code;
+        self.signal.clone_from(&record.signal);
+        self.stdout = Some(record.stdout.clone());
+        self.stderr = Some(record.stderr.clone());
+        self.usage = Some(record.usage);
+        self.enforced_by = record.enforced_by.clone();
+        self.isolation = record.isolation.clone();
+        self.denials = record.denials.clone();
+        self.changes = record.changes.clone();
+        self.artifacts = finished.artifacts.iter().map(ArtifactView::from).collect();
+        self.left_out = finished.left_out.iter().map(LeftOutView::from).collect();
+        self.unrecorded.clone_from(&record.unrecorded);
+    }
+}
+
+/// The same words as the history's.
+pub(crate) fn status(ending: &EndingRecord, exit_code: Option<i32>) -> &'static str {
+    match ending {
+        EndingRecord::Exited if exit_code == Some(0) => "success",
+        EndingRecord::Exited | EndingRecord::Signaled => "failure",
+        EndingRecord::NeverStarted { .. } => "never_started",
+        EndingRecord::Stopped { cause, .. } => match cause.as_str() {
+            "wall_time" | "cpu_time" => "timeout",
+            "canceled" => "canceled",
+            _ => "limit",
+        },
+    }
+}
+
+impl From<&Artifact> for ArtifactView {
+    fn from(artifact: &Artifact) -> Self {
+        use cofferdam_store::model::ArtifactKind;
+        Self {
+            path: artifact.path.clone(),
+            bytes: artifact.bytes,
+            sha256: artifact.digest.to_string(),
+            media_type: artifact.media_type.clone(),
+            kind: match artifact.kind {
+                ArtifactKind::Added => "added",
+                ArtifactKind::Changed => "changed",
+            },
+        }
+    }
+}
+
+impl From<&LeftOut> for LeftOutView {
+    fn from(left_out: &LeftOut) -> Self {
+        Self {
+            path: left_out.path.clone(),
+            why: left_out.why.clone(),
+        }
+    }
+}
+
+/// One stream of the chunks; `removed` is what the history cut out.
+pub(crate) fn joined(chunks: &[Chunk], stream: Stream, removed: u64) -> CapturedStream {
+    let bytes: Vec<u8> = chunks
+        .iter()
+        .filter(|chunk| chunk.stream == stream)
+        .flat_map(|chunk| chunk.bytes.iter().copied())
+        .collect();
+    let kept = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    CapturedStream::new(&bytes, kept.saturating_add(removed))
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1000.0
+}

@@ -1,0 +1,255 @@
+//! Carrying out one run: its workspace, the compile step where there is one, the run itself through the engine. Blocks; has a thread of its own.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::ending::Ending;
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{
+    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+};
+use cofferdam_contract::seal::{RunPlace, Sealed};
+use cofferdam_contract::units::Cap;
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_store::model::RunKind;
+use cofferdam_store::{DataDir, RunId};
+
+use crate::fault::Fault;
+use crate::live::{Finished, Live, Stage};
+use crate::workspace::{PlacedFile, PrivateDir};
+
+/// What is to be done, checked as far as it can be before its turn.
+#[derive(Debug, Clone)]
+pub(crate) struct Work {
+    pub(crate) kind: RunKind,
+    pub(crate) task: Task,
+    pub(crate) limits: Limits,
+    pub(crate) stdin: Vec<u8>,
+    pub(crate) tags: BTreeMap<String, String>,
+    pub(crate) parent: Option<RunId>,
+    pub(crate) workspace: WorkspaceWish,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Task {
+    Command(CommandTask),
+    /// Brings its own limits and its own standard input.
+    Payload(Box<Sealed>),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct CommandTask {
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) cwd: Option<PathBuf>,
+    /// Run before, in the same workspace; when it fails, nothing else is run.
+    pub(crate) compile: Option<Vec<OsString>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum WorkspaceWish {
+    None,
+    /// A directory of its own with these files, which goes afterwards; what the program leaves there becomes artifacts.
+    Private(Vec<PlacedFile>),
+}
+
+/// What every run of the daemon shares.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) dir: &'a DataDir,
+    pub(crate) host: &'a Host,
+}
+
+impl Work {
+    pub(crate) fn command_line(&self) -> Vec<String> {
+        match &self.task {
+            Task::Command(task) => readable(&task.argv),
+            Task::Payload(sealed) => match sealed.to_request(payload_place(None)) {
+                Ok(request) => readable(&request.argv),
+                Err(_) => Vec::new(),
+            },
+        }
+    }
+
+    /// The run as the engine will be asked for it, for checks before its turn comes.
+    pub(crate) fn request(&self, workspace: Option<PathBuf>) -> Result<Request, Fault> {
+        match &self.task {
+            Task::Payload(sealed) => sealed
+                .to_request(payload_place(workspace))
+                .map_err(|error| {
+                    let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
+                    Fault::coded(code, error.to_string())
+                }),
+            Task::Command(task) => Ok(Request {
+                argv: task.argv.clone(),
+                env: task.env.clone(),
+                cwd: task.cwd.clone(),
+                limits: self.limits.clone(),
+                waived: Vec::new(),
+                network: Network::Denied,
+                root: Root::HostUsr,
+                workspace: workspace.map(|path| Workspace {
+                    path,
+                    access: WorkspaceAccess::ReadWrite,
+                }),
+                mounts: Vec::new(),
+                backend: BackendName::Native,
+            }),
+        }
+    }
+
+    pub(crate) fn carry_out(self, live: &Live, place: Place<'_>) -> Result<Finished, Fault> {
+        let private = self.prepare(live.id, place.dir)?;
+        let path = private.as_ref().map(|dir| dir.path().to_owned());
+        if let Some(failed) = self.compile(live, place, path.clone())? {
+            return Ok(Finished {
+                record: failed,
+                stage: Stage::Compile,
+                artifacts: Vec::new(),
+                left_out: Vec::new(),
+            });
+        }
+        let mut request = self.request(path)?;
+        request.limits.wall_time = within(request.limits.wall_time, live.deadline);
+        let mut recording = Recording::new(place.dir.clone());
+        recording.run_id = live.id;
+        recording.kind = self.kind;
+        recording.tags = self.tags;
+        recording.parent = self.parent;
+        if let Task::Payload(sealed) = &self.task {
+            recording.payload = Some(sealed.json().clone());
+        }
+        let stdin = match self.stdin {
+            bytes if bytes.is_empty() => Input::Empty,
+            bytes => Input::Bytes(bytes),
+        };
+        let streams = streams(&request, stdin, recording, live.cancel_descriptor());
+        let record = pipeline::run(Grant::new(request)?, streams, place.host)?;
+        let (artifacts, left_out) = match private {
+            Some(_) => left_behind(place.dir, live.id),
+            None => (Vec::new(), Vec::new()),
+        };
+        Ok(Finished {
+            record,
+            stage: Stage::Run,
+            artifacts,
+            left_out,
+        })
+    }
+
+    fn prepare(&self, run: RunId, dir: &DataDir) -> Result<Option<PrivateDir>, Fault> {
+        let WorkspaceWish::Private(files) = &self.workspace else {
+            return Ok(None);
+        };
+        let private = PrivateDir::create(dir, run)
+            .map_err(|error| Fault::internal(format!("cannot make a workspace: {error}")))?;
+        for file in files {
+            private.place(file).map_err(|error| {
+                Fault::invalid("files", &file.path, &format!("cannot be placed: {error}"))
+            })?;
+        }
+        Ok(Some(private))
+    }
+
+    /// The record of a compile step that failed; `None` when there is none or it went well.
+    fn compile(
+        &self,
+        live: &Live,
+        place: Place<'_>,
+        workspace: Option<PathBuf>,
+    ) -> Result<Option<RunRecord>, Fault> {
+        let Task::Command(CommandTask {
+            compile: Some(argv),
+            ..
+        }) = &self.task
+        else {
+            return Ok(None);
+        };
+        let mut request = self.request(workspace)?;
+        request.argv.clone_from(argv);
+        request.limits.wall_time = within(request.limits.wall_time, live.deadline);
+        let mut recording = Recording::new(place.dir.clone());
+        recording.kind = RunKind::Build;
+        recording.parent = Some(live.id);
+        recording.artifacts = None;
+        let streams = streams(&request, Input::Empty, recording, live.cancel_descriptor());
+        let record = pipeline::run(Grant::new(request)?, streams, place.host)?;
+        let went_well = record.ending == Ending::Exited { code: 0 };
+        Ok((!went_well).then_some(record))
+    }
+}
+
+/// Everything within the output limit is kept, so that what is cut off is always over the limit.
+fn streams<'a>(
+    request: &Request,
+    stdin: Input,
+    recording: Recording,
+    cancel: BorrowedFd<'a>,
+) -> Streams<'a> {
+    const WITHOUT_LIMIT: usize = 16 << 20;
+    let at_most = request
+        .limits
+        .output
+        .at_most()
+        .map_or(WITHOUT_LIMIT, |limit| {
+            usize::try_from(limit.get()).unwrap_or(WITHOUT_LIMIT)
+        });
+    Streams {
+        stdin,
+        stdout: Sink::Keep { at_most },
+        stderr: Sink::Keep { at_most },
+        on_output_limit: OnLimit::Stop,
+        evidence: Evidence::Full,
+        cancel: Some(cancel),
+        recording: Some(recording),
+    }
+}
+
+/// A run never goes on after its deadline, however long it waited.
+fn within(limit: Cap<Duration>, deadline: Instant) -> Cap<Duration> {
+    let left = deadline
+        .saturating_duration_since(Instant::now())
+        .max(Limits::WALL_TIME.min);
+    Cap::AtMost(limit.at_most().map_or(left, |limit| limit.min(left)))
+}
+
+fn payload_place(workspace: Option<PathBuf>) -> RunPlace {
+    RunPlace {
+        backend: BackendName::Native,
+        root: Root::HostUsr,
+        workspace,
+        waived: Vec::new(),
+    }
+}
+
+/// The journal is there until it is adopted, which reads it whole; whoever comes later finds it in the history.
+fn left_behind(
+    dir: &DataDir,
+    run: RunId,
+) -> (
+    Vec<cofferdam_store::model::Artifact>,
+    Vec<cofferdam_store::model::LeftOut>,
+) {
+    let journal = cofferdam_store::journal::of_run(dir, run).ok().flatten();
+    let closing = journal.and_then(|journal| journal.closing).or_else(|| {
+        let history = cofferdam_store::History::open(dir).ok()?;
+        match history.get(run).ok()?.outcome {
+            cofferdam_store::model::Outcome::Ended(closing) => Some(*closing),
+            _ => None,
+        }
+    });
+    closing.map_or_else(Default::default, |closing| {
+        (closing.artifacts, closing.left_out)
+    })
+}
+
+fn readable(argv: &[OsString]) -> Vec<String> {
+    argv.iter()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect()
+}

@@ -1,0 +1,119 @@
+//! What one client can take up: slow senders, silent readers, too many connections, too long headers.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::units::Bytes;
+use serde_json::json;
+
+use crate::support::{Daemon, JSON};
+
+#[test]
+fn a_slow_head_is_cut_off() {
+    let daemon =
+        Daemon::start(|config| config.http.head_timeout = Duration::from_millis(200)).unwrap();
+    let mut stream = TcpStream::connect(daemon.address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    stream
+        .write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        .unwrap();
+    let began = Instant::now();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert_eq!(
+        daemon.get("/health").unwrap().json()["version"],
+        env!("CARGO_PKG_VERSION")
+    );
+}
+
+#[test]
+fn a_slow_body_is_cut_off() {
+    let daemon =
+        Daemon::start(|config| config.http.body_timeout = Duration::from_millis(200)).unwrap();
+    let mut stream = daemon
+        .open("POST", "/v1/runs", &[JSON, ("Content-Length", "100")], b"")
+        .map(|stream| stream.into_inner());
+    if let Ok(stream) = &mut stream {
+        // Two different lengths are refused at once; what follows is the honest slow one.
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+    let mut stream = TcpStream::connect(daemon.address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let head = format!(
+        "POST /v1/runs HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{",
+        daemon.address
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains("http.timeout"));
+}
+
+#[test]
+fn a_long_head_is_refused() {
+    let daemon = Daemon::start(|config| config.http.head = Bytes::new(16 << 10)).unwrap();
+    let long = "x".repeat(40 << 10);
+    let reply = daemon
+        .send("GET", "/health", &[("X-Long", &long)], b"")
+        .unwrap();
+    assert_eq!(reply.status, 431);
+}
+
+#[test]
+fn too_many_connections_wait_and_are_served_when_others_go() {
+    let daemon = Daemon::start(|config| {
+        config.http.connections = 4;
+        config.http.head_timeout = Duration::from_millis(300);
+    })
+    .unwrap();
+    let idle: Vec<_> = (0..8)
+        .map(|_| TcpStream::connect(daemon.address).unwrap())
+        .collect();
+    // Those who say nothing are cut off, and then it is our turn.
+    let reply = daemon.get("/health").unwrap();
+    assert!(reply.status == 200 || reply.status == 503);
+    drop(idle);
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_nobody() {
+    let daemon = Daemon::start(|config| {
+        config.runs.at_once = Some(2);
+        config.grace = Duration::ZERO;
+    })
+    .unwrap();
+    let body = json!({
+        "command": ["sh", "-c", "yes | head -c 8000000; sleep 60"],
+        "limits": {"output_bytes": 16 << 20}, "wait": false,
+    });
+    let run = daemon.post("/v1/runs", &body).unwrap().json();
+    let id = run["run_id"].as_str().unwrap();
+    let silent: Vec<_> = (0..5)
+        .map(|_| {
+            daemon
+                .open("GET", &format!("/v1/runs/{id}/events"), &[], b"")
+                .unwrap()
+        })
+        .collect();
+    let reply = daemon
+        .post("/v1/runs", &json!({"command": ["echo", "x"]}))
+        .unwrap();
+    assert_eq!(reply.json()["stdout"]["data"], "x\n");
+    daemon
+        .send("DELETE", &format!("/v1/runs/{id}"), &[], b"")
+        .unwrap();
+    let ended = daemon
+        .until(&format!("/v1/runs/{id}"), |run| run["state"] == "ended")
+        .unwrap();
+    assert_eq!(ended["status"], "canceled");
+    drop(silent);
+}

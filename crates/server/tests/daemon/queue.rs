@@ -1,0 +1,197 @@
+//! Turns: back-pressure, cancelling, deadlines, budgets, clients that go away.
+
+use std::time::Duration;
+
+use cofferdam_contract::units::Bytes;
+use cofferdam_server::config::MemoryBudget;
+use serde_json::{Value, json};
+
+use crate::support::{Daemon, JSON};
+
+fn one_at_a_time(queue: usize) -> Daemon {
+    Daemon::start(|config| {
+        config.runs.at_once = Some(1);
+        config.runs.queue = queue;
+        config.grace = Duration::ZERO;
+    })
+    .unwrap()
+}
+
+fn submit(daemon: &Daemon, body: &Value) -> Value {
+    let mut body = body.clone();
+    body["wait"] = json!(false);
+    let reply = daemon.post("/v1/runs", &body).unwrap();
+    assert_eq!(reply.status, 202, "{}", reply.text());
+    reply.json()
+}
+
+fn path(run: &Value) -> String {
+    format!("/v1/runs/{}", run["run_id"].as_str().unwrap_or_default())
+}
+
+#[test]
+fn a_full_queue_says_so_and_when_to_come_back() {
+    let daemon = one_at_a_time(1);
+    let long = json!({"command": ["sleep", "60"]});
+    let first = submit(&daemon, &long);
+    daemon
+        .until(&path(&first), |run| run["state"] == "running")
+        .unwrap();
+    let second = submit(&daemon, &long);
+    let reply = daemon.post("/v1/runs", &long).unwrap();
+    assert_eq!(reply.error(), (503, "queue.full".to_owned()));
+    assert!(
+        reply
+            .header("retry-after")
+            .is_some_and(|seconds| seconds.parse::<u64>().is_ok())
+    );
+    let reply = daemon
+        .post("/execute", &json!({"code": "", "language": "x"}))
+        .unwrap();
+    assert_eq!(reply.status, 501);
+    let health = daemon.get("/health").unwrap().json();
+    assert_eq!(
+        (&health["active_executions"], &health["queued_executions"]),
+        (&json!(1), &json!(1))
+    );
+    let queued = daemon.get("/v1/runs?status=queued").unwrap().json();
+    assert_eq!(queued["runs"][0]["run_id"], second["run_id"]);
+}
+
+#[test]
+fn what_waits_is_cancelled_without_ever_running() {
+    let daemon = one_at_a_time(10);
+    let first = submit(&daemon, &json!({"command": ["sleep", "60"]}));
+    let second = submit(&daemon, &json!({"command": ["sleep", "60"]}));
+    let reply = daemon.send("DELETE", &path(&second), &[], b"").unwrap();
+    assert_eq!(reply.status, 202);
+    let run = daemon.get(&path(&second)).unwrap().json();
+    assert_eq!(
+        (&run["status"], &run["started_at"]),
+        (&json!("canceled"), &Value::Null)
+    );
+    let listed = daemon.get("/v1/runs?status=canceled").unwrap().json();
+    assert_eq!(listed["runs"][0]["run_id"], second["run_id"]);
+    let again = daemon.send("DELETE", &path(&second), &[], b"").unwrap();
+    assert_eq!(again.error(), (409, "run.ended".to_owned()));
+    daemon
+        .send("POST", &format!("{}/cancel", path(&first)), &[], b"")
+        .unwrap();
+    let run = daemon
+        .until(&path(&first), |run| run["state"] == "ended")
+        .unwrap();
+    assert_eq!(run["status"], "canceled");
+    assert_eq!(run["ending"]["cause"], "canceled");
+}
+
+#[test]
+fn a_deadline_counts_the_waiting() {
+    let daemon = one_at_a_time(10);
+    let first = submit(&daemon, &json!({"command": ["sleep", "60"]}));
+    let late = json!({"command": ["true"], "deadline_ms": 100});
+    let reply = daemon.post("/v1/runs", &late).unwrap();
+    assert_eq!(reply.error(), (504, "run.deadline_passed".to_owned()));
+    daemon.send("DELETE", &path(&first), &[], b"").unwrap();
+    let slow = json!({"command": ["sleep", "60"], "deadline_ms": 300});
+    let run = daemon.post("/v1/runs", &slow).unwrap().json();
+    assert_eq!(
+        (&run["status"], &run["ending"]["cause"]),
+        (&json!("timeout"), &json!("wall_time"))
+    );
+}
+
+#[test]
+fn priorities_decide_who_is_next() {
+    let daemon = one_at_a_time(10);
+    let first = submit(&daemon, &json!({"command": ["sleep", "60"]}));
+    daemon
+        .until(&path(&first), |run| run["state"] == "running")
+        .unwrap();
+    let low = submit(&daemon, &json!({"command": ["true"], "priority": -1}));
+    let high = submit(&daemon, &json!({"command": ["true"], "priority": 1}));
+    daemon.send("DELETE", &path(&first), &[], b"").unwrap();
+    let low = daemon
+        .until(&path(&low), |run| run["state"] == "ended")
+        .unwrap();
+    let high = daemon
+        .until(&path(&high), |run| run["state"] == "ended")
+        .unwrap();
+    assert!(high["started_at"].as_str() < low["started_at"].as_str());
+}
+
+#[test]
+fn memory_limits_never_add_up_to_more_than_the_budget() {
+    let daemon = Daemon::start(|config| {
+        config.runs.at_once = Some(8);
+        config.runs.memory = MemoryBudget::AtMost(Bytes::new(100 << 20));
+        config.grace = Duration::ZERO;
+    })
+    .unwrap();
+    let limits = json!({"memory_bytes": 60 << 20});
+    let first = submit(
+        &daemon,
+        &json!({"command": ["sleep", "60"], "limits": limits}),
+    );
+    let second = submit(
+        &daemon,
+        &json!({"command": ["sleep", "60"], "limits": limits}),
+    );
+    daemon
+        .until(&path(&first), |run| run["state"] == "running")
+        .unwrap();
+    assert_eq!(
+        daemon.get(&path(&second)).unwrap().json()["state"],
+        "queued"
+    );
+    daemon.send("DELETE", &path(&first), &[], b"").unwrap();
+    daemon
+        .until(&path(&second), |run| run["state"] == "running")
+        .unwrap();
+    let huge = json!({"command": ["true"], "limits": {"memory_bytes": 200 << 20}});
+    let reply = daemon.post("/v1/runs", &huge).unwrap();
+    assert_eq!(reply.error(), (400, "input.invalid".to_owned()));
+    assert!(
+        reply.json()["error_detail"]
+            .as_str()
+            .unwrap()
+            .contains("100 MiB")
+    );
+}
+
+#[test]
+fn a_client_that_goes_away_takes_its_run_along() {
+    let daemon = one_at_a_time(10);
+    let body = json!({"command": ["sleep", "60"]}).to_string();
+    let stream = daemon
+        .open("POST", "/v1/runs", &[JSON], body.as_bytes())
+        .unwrap();
+    daemon
+        .until("/health", |health| health["active_executions"] == 1)
+        .unwrap();
+    drop(stream);
+    daemon
+        .until("/health", |health| health["active_executions"] == 0)
+        .unwrap();
+    let listed = daemon.get("/v1/runs?status=canceled").unwrap().json();
+    assert_eq!(listed["runs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn with_a_key_the_run_goes_on_and_can_be_asked_for_again() {
+    let daemon = one_at_a_time(10);
+    let body = json!({"command": ["sh", "-c", "sleep 0.3; echo done"]}).to_string();
+    let headers = [JSON, ("Idempotency-Key", "k")];
+    let stream = daemon
+        .open("POST", "/v1/runs", &headers, body.as_bytes())
+        .unwrap();
+    daemon
+        .until("/health", |health| health["active_executions"] == 1)
+        .unwrap();
+    drop(stream);
+    let reply = daemon
+        .send("POST", "/v1/runs", &headers, body.as_bytes())
+        .unwrap();
+    assert_eq!(reply.json()["stdout"]["data"], "done\n");
+    let listed = daemon.get("/v1/runs").unwrap().json();
+    assert_eq!(listed["runs"].as_array().unwrap().len(), 1);
+}

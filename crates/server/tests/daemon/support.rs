@@ -1,0 +1,200 @@
+//! A daemon on a port of its own with a data directory of its own, and a client that speaks plain HTTP/1.1 over a socket, so that what is tested is what is on the wire.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use cofferdam_server::{Config, Running, Server};
+use cofferdam_store::DataDir;
+use serde_json::Value;
+
+pub struct Daemon {
+    pub dir: tempfile::TempDir,
+    pub running: Option<Running>,
+    pub address: SocketAddr,
+}
+
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Daemon {
+    pub fn start(change: impl FnOnce(&mut Config)) -> Outcome<Self> {
+        Self::start_in(tempfile::tempdir()?, change)
+    }
+
+    pub fn start_in(dir: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Outcome<Self> {
+        let mut config = Config::new(DataDir::at(dir.path().join("data")));
+        config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        config.grace = Duration::from_secs(2);
+        change(&mut config);
+        let running = Server::start(config)?;
+        let address = running.address();
+        Ok(Self {
+            dir,
+            running: Some(running),
+            address,
+        })
+    }
+
+    pub fn get(&self, path: &str) -> Outcome<Reply> {
+        self.send("GET", path, &[], b"")
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Outcome<Reply> {
+        self.send("POST", path, &[JSON], body.to_string().as_bytes())
+    }
+
+    pub fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Outcome<Reply> {
+        let mut stream = self.open(method, path, headers, body)?;
+        read_reply(&mut stream)
+    }
+
+    /// The request is on its way; nothing has been read.
+    pub fn open(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Outcome<BufReader<TcpStream>> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let mut head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n",
+            self.address
+        );
+        if !body.is_empty() || method == "POST" {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body)?;
+        Ok(BufReader::new(stream))
+    }
+
+    /// Asks until `done` says so; the bound is for a daemon that never gets there.
+    pub fn until(&self, path: &str, done: impl Fn(&Value) -> bool) -> Outcome<Value> {
+        let began = Instant::now();
+        loop {
+            let found = self.get(path)?.json();
+            if done(&found) {
+                return Ok(found);
+            }
+            if began.elapsed() > Duration::from_secs(20) {
+                return Err(format!("{path} never got there: {found}").into());
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop();
+        }
+    }
+}
+
+pub const JSON: (&str, &str) = ("Content-Type", "application/json");
+
+impl Reply {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self
+            .headers
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Status and error code.
+    pub fn error(&self) -> (u16, String) {
+        let code = self.json()["error_code"].as_str().map(str::to_owned);
+        (self.status, code.unwrap_or_default())
+    }
+}
+
+pub fn read_head(stream: &mut BufReader<TcpStream>) -> Outcome<Reply> {
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    let status = line.split(' ').nth(1).ok_or("no status")?.parse()?;
+    let mut headers = Vec::new();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        match line.trim_end().split_once(": ") {
+            Some((name, value)) => headers.push((name.to_owned(), value.to_owned())),
+            None => break,
+        }
+    }
+    Ok(Reply {
+        status,
+        headers,
+        body: Vec::new(),
+    })
+}
+
+pub fn read_reply(stream: &mut BufReader<TcpStream>) -> Outcome<Reply> {
+    let mut reply = read_head(stream)?;
+    if reply.header("transfer-encoding") == Some("chunked") {
+        while let Some(chunk) = read_chunk(stream)? {
+            reply.body.extend(chunk);
+        }
+    } else if let Some(length) = reply.header("content-length") {
+        let mut body = vec![0; length.parse()?];
+        stream.read_exact(&mut body)?;
+        reply.body = body;
+    }
+    Ok(reply)
+}
+
+pub fn read_chunk(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Vec<u8>>> {
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    let length = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+    let mut chunk = vec![0; length];
+    stream.read_exact(&mut chunk)?;
+    stream.read_line(&mut String::new())?;
+    Ok((length > 0).then_some(chunk))
+}
+
+/// One server-sent event: id, name, data. `None` at the end.
+pub fn read_event(stream: &mut BufReader<TcpStream>) -> Outcome<Option<(String, String, Value)>> {
+    while let Some(chunk) = read_chunk(stream)? {
+        let text = String::from_utf8(chunk)?;
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map(str::to_owned)
+        };
+        if let (Some(id), Some(event), Some(data)) =
+            (field("id: "), field("event: "), field("data: "))
+        {
+            return Ok(Some((id, event, serde_json::from_str(&data)?)));
+        }
+    }
+    Ok(None)
+}
