@@ -150,13 +150,13 @@ impl Teller {
             let is_running = matches!(phase, Phase::Running { .. });
             if is_running {
                 self.state(2, "running").await?;
-                self.output(app, live.id).await?;
+                self.output(app, live.id, Progress::GoesOn).await?;
             }
             if let Phase::Ended(_) = phase {
                 if self.position.state < 2 && RunView::of_live(live, "").started_at.is_some() {
                     self.state(2, "running").await?;
                 }
-                self.output(app, live.id).await?;
+                self.output(app, live.id, Progress::Ended).await?;
                 let view = RunView::of_live(live, &self.request_id).without_output();
                 return self.end(json!(view)).await;
             }
@@ -174,7 +174,7 @@ impl Teller {
         self.state(1, "queued").await?;
         self.state(2, "running").await?;
         loop {
-            self.output(app, run).await?;
+            self.output(app, run, Progress::GoesOn).await?;
             let view = app.blocking(move |app| {
                 app.archive.read_all(|history| {
                     Ok(RunView::of_stored(history.get(run)?, &[]).without_output())
@@ -182,7 +182,7 @@ impl Teller {
             });
             match view.await {
                 Ok(view) if view.state == State::Ended => {
-                    self.output(app, run).await?;
+                    self.output(app, run, Progress::Ended).await?;
                     return self.end(json!(view)).await;
                 }
                 Ok(_) => {}
@@ -218,10 +218,13 @@ impl Teller {
         self.send(event).await
     }
 
-    async fn output(&mut self, app: &Arc<App>, run: RunId) -> Result<(), Gone> {
+    async fn output(&mut self, app: &Arc<App>, run: RunId, progress: Progress) -> Result<(), Gone> {
         let (offset, sent) = (self.tail.offset, self.position);
-        let found = app.blocking(move |app| look(app, run, offset)).await;
+        let found = app
+            .blocking(move |app| look(app, run, offset, progress))
+            .await;
         match found {
+            Ok(Found::Nothing) => {}
             Ok(Found::Journal { chunks, end }) => {
                 self.tail.offset = end;
                 self.tail.take(chunks);
@@ -263,7 +266,16 @@ impl Teller {
     }
 }
 
+/// Whether more may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    GoesOn,
+    Ended,
+}
+
 enum Found {
+    /// The journal is not there yet.
+    Nothing,
     Journal {
         chunks: Vec<Chunk>,
         end: u64,
@@ -274,12 +286,13 @@ enum Found {
     },
 }
 
-fn look(app: &App, run: RunId, offset: u64) -> Result<Found, StoreError> {
+fn look(app: &App, run: RunId, offset: u64, progress: Progress) -> Result<Found, StoreError> {
     match journal::follow(app.archive.dir(), run, offset)? {
         Some((read, Writer::Alive | Writer::Gone)) => Ok(Found::Journal {
             chunks: read.chunks,
             end: read.end,
         }),
+        None if progress == Progress::GoesOn => Ok(Found::Nothing),
         None => {
             let chunks = app.archive.read_run(|history| history.output(run))?;
             Ok(Found::History { chunks })

@@ -282,7 +282,10 @@ fn a_sealed_payload_becomes_an_envelope() {
     assert_eq!(reply.status, 200, "{}", reply.text());
     let envelope = ResultEnvelope::parse(&reply.body).unwrap();
     envelope.check(&sealed).unwrap();
-    assert_eq!(reply.json()["output"], json!({"x": 1}));
+    assert_eq!(
+        reply.json()["output"],
+        json!({"stdout": "{\"x\": 1}\n", "exit_code": 0})
+    );
     let run = reply.header("x-run-id").unwrap();
     assert_eq!(
         daemon.get(&format!("/v1/runs/{run}")).unwrap().json()["kind"],
