@@ -15,6 +15,16 @@ fn health_tells_when_a_sandbox_has_worked() {
     assert!(health["uptime_seconds"].is_u64());
 }
 
+/// Method, path, headers, body; status and code.
+type Case<'a> = (
+    &'a str,
+    &'a str,
+    &'a [(&'a str, &'a str)],
+    &'a [u8],
+    u16,
+    &'a str,
+);
+
 #[test]
 fn every_refusal_has_its_status_its_code_and_its_request_id() {
     let daemon = Daemon::start(|config| {
@@ -22,7 +32,7 @@ fn every_refusal_has_its_status_its_code_and_its_request_id() {
     })
     .unwrap();
     let large = json!({"command": ["true"], "stdin": "x".repeat(2000)}).to_string();
-    let cases: [(&str, &str, &[(&str, &str)], &[u8], u16, &str); 12] = [
+    let cases: [Case<'_>; 12] = [
         ("GET", "/nothing", &[], b"", 404, "http.not_found"),
         ("PUT", "/v1/runs", &[], b"", 405, "http.method_not_allowed"),
         ("POST", "/health", &[], b"", 405, "http.method_not_allowed"),

@@ -6,23 +6,24 @@ use cofferdam_contract::units::Bytes;
 use cofferdam_server::config::MemoryBudget;
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, JSON};
+use crate::support::{Daemon, JSON, Outcome};
 
-fn one_at_a_time(queue: usize) -> Daemon {
+fn one_at_a_time(queue: usize) -> Outcome<Daemon> {
     Daemon::start(|config| {
         config.runs.at_once = Some(1);
         config.runs.queue = queue;
         config.grace = Duration::ZERO;
     })
-    .unwrap()
 }
 
-fn submit(daemon: &Daemon, body: &Value) -> Value {
+fn submit(daemon: &Daemon, body: &Value) -> Outcome<Value> {
     let mut body = body.clone();
     body["wait"] = json!(false);
-    let reply = daemon.post("/v1/runs", &body).unwrap();
-    assert_eq!(reply.status, 202, "{}", reply.text());
-    reply.json()
+    let reply = daemon.post("/v1/runs", &body)?;
+    if reply.status != 202 {
+        return Err(reply.text().into());
+    }
+    Ok(reply.json())
 }
 
 fn path(run: &Value) -> String {
@@ -31,13 +32,13 @@ fn path(run: &Value) -> String {
 
 #[test]
 fn a_full_queue_says_so_and_when_to_come_back() {
-    let daemon = one_at_a_time(1);
+    let daemon = one_at_a_time(1).unwrap();
     let long = json!({"command": ["sleep", "60"]});
-    let first = submit(&daemon, &long);
+    let first = submit(&daemon, &long).unwrap();
     daemon
         .until(&path(&first), |run| run["state"] == "running")
         .unwrap();
-    let second = submit(&daemon, &long);
+    let second = submit(&daemon, &long).unwrap();
     let reply = daemon.post("/v1/runs", &long).unwrap();
     assert_eq!(reply.error(), (503, "queue.full".to_owned()));
     assert!(
@@ -60,9 +61,9 @@ fn a_full_queue_says_so_and_when_to_come_back() {
 
 #[test]
 fn what_waits_is_cancelled_without_ever_running() {
-    let daemon = one_at_a_time(10);
-    let first = submit(&daemon, &json!({"command": ["sleep", "60"]}));
-    let second = submit(&daemon, &json!({"command": ["sleep", "60"]}));
+    let daemon = one_at_a_time(10).unwrap();
+    let first = submit(&daemon, &json!({"command": ["sleep", "60"]})).unwrap();
+    let second = submit(&daemon, &json!({"command": ["sleep", "60"]})).unwrap();
     let reply = daemon.send("DELETE", &path(&second), &[], b"").unwrap();
     assert_eq!(reply.status, 202);
     let run = daemon.get(&path(&second)).unwrap().json();
@@ -86,8 +87,8 @@ fn what_waits_is_cancelled_without_ever_running() {
 
 #[test]
 fn a_deadline_counts_the_waiting() {
-    let daemon = one_at_a_time(10);
-    let first = submit(&daemon, &json!({"command": ["sleep", "60"]}));
+    let daemon = one_at_a_time(10).unwrap();
+    let first = submit(&daemon, &json!({"command": ["sleep", "60"]})).unwrap();
     let late = json!({"command": ["true"], "deadline_ms": 100});
     let reply = daemon.post("/v1/runs", &late).unwrap();
     assert_eq!(reply.error(), (504, "run.deadline_passed".to_owned()));
@@ -102,13 +103,13 @@ fn a_deadline_counts_the_waiting() {
 
 #[test]
 fn priorities_decide_who_is_next() {
-    let daemon = one_at_a_time(10);
-    let first = submit(&daemon, &json!({"command": ["sleep", "60"]}));
+    let daemon = one_at_a_time(10).unwrap();
+    let first = submit(&daemon, &json!({"command": ["sleep", "60"]})).unwrap();
     daemon
         .until(&path(&first), |run| run["state"] == "running")
         .unwrap();
-    let low = submit(&daemon, &json!({"command": ["true"], "priority": -1}));
-    let high = submit(&daemon, &json!({"command": ["true"], "priority": 1}));
+    let low = submit(&daemon, &json!({"command": ["true"], "priority": -1})).unwrap();
+    let high = submit(&daemon, &json!({"command": ["true"], "priority": 1})).unwrap();
     daemon.send("DELETE", &path(&first), &[], b"").unwrap();
     let low = daemon
         .until(&path(&low), |run| run["state"] == "ended")
@@ -160,7 +161,7 @@ fn memory_limits_never_add_up_to_more_than_the_budget() {
 
 #[test]
 fn a_client_that_goes_away_takes_its_run_along() {
-    let daemon = one_at_a_time(10);
+    let daemon = one_at_a_time(10).unwrap();
     let body = json!({"command": ["sleep", "60"]}).to_string();
     let stream = daemon
         .open("POST", "/v1/runs", &[JSON], body.as_bytes())
@@ -178,7 +179,7 @@ fn a_client_that_goes_away_takes_its_run_along() {
 
 #[test]
 fn with_a_key_the_run_goes_on_and_can_be_asked_for_again() {
-    let daemon = one_at_a_time(10);
+    let daemon = one_at_a_time(10).unwrap();
     let body = json!({"command": ["sh", "-c", "sleep 0.3; echo done"]}).to_string();
     let headers = [JSON, ("Idempotency-Key", "k")];
     let stream = daemon

@@ -1,5 +1,4 @@
 //! A daemon on a port of its own with a data directory of its own, and a client that speaks plain HTTP/1.1 over a socket, so that what is tested is what is on the wire.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,27 +8,30 @@ use cofferdam_server::{Config, Running, Server};
 use cofferdam_store::DataDir;
 use serde_json::Value;
 
-pub struct Daemon {
-    pub dir: tempfile::TempDir,
-    pub running: Option<Running>,
-    pub address: SocketAddr,
+pub(crate) struct Daemon {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) running: Option<Running>,
+    pub(crate) address: SocketAddr,
 }
 
-pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 #[derive(Debug)]
-pub struct Reply {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Daemon {
-    pub fn start(change: impl FnOnce(&mut Config)) -> Outcome<Self> {
+    pub(crate) fn start(change: impl FnOnce(&mut Config)) -> Outcome<Self> {
         Self::start_in(tempfile::tempdir()?, change)
     }
 
-    pub fn start_in(dir: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Outcome<Self> {
+    pub(crate) fn start_in(
+        dir: tempfile::TempDir,
+        change: impl FnOnce(&mut Config),
+    ) -> Outcome<Self> {
         let mut config = Config::new(DataDir::at(dir.path().join("data")));
         config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         config.grace = Duration::from_secs(2);
@@ -43,15 +45,15 @@ impl Daemon {
         })
     }
 
-    pub fn get(&self, path: &str) -> Outcome<Reply> {
+    pub(crate) fn get(&self, path: &str) -> Outcome<Reply> {
         self.send("GET", path, &[], b"")
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Outcome<Reply> {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Outcome<Reply> {
         self.send("POST", path, &[JSON], body.to_string().as_bytes())
     }
 
-    pub fn send(
+    pub(crate) fn send(
         &self,
         method: &str,
         path: &str,
@@ -63,7 +65,7 @@ impl Daemon {
     }
 
     /// The request is on its way; nothing has been read.
-    pub fn open(
+    pub(crate) fn open(
         &self,
         method: &str,
         path: &str,
@@ -89,7 +91,7 @@ impl Daemon {
     }
 
     /// Asks until `done` says so; the bound is for a daemon that never gets there.
-    pub fn until(&self, path: &str, done: impl Fn(&Value) -> bool) -> Outcome<Value> {
+    pub(crate) fn until(&self, path: &str, done: impl Fn(&Value) -> bool) -> Outcome<Value> {
         let began = Instant::now();
         loop {
             let found = self.get(path)?.json();
@@ -112,18 +114,18 @@ impl Drop for Daemon {
     }
 }
 
-pub const JSON: (&str, &str) = ("Content-Type", "application/json");
+pub(crate) const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 impl Reply {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self
             .headers
             .iter()
@@ -132,13 +134,13 @@ impl Reply {
     }
 
     /// Status and error code.
-    pub fn error(&self) -> (u16, String) {
+    pub(crate) fn error(&self) -> (u16, String) {
         let code = self.json()["error_code"].as_str().map(str::to_owned);
         (self.status, code.unwrap_or_default())
     }
 }
 
-pub fn read_head(stream: &mut BufReader<TcpStream>) -> Outcome<Reply> {
+pub(crate) fn read_head(stream: &mut BufReader<TcpStream>) -> Outcome<Reply> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
     let status = line.split(' ').nth(1).ok_or("no status")?.parse()?;
@@ -158,7 +160,7 @@ pub fn read_head(stream: &mut BufReader<TcpStream>) -> Outcome<Reply> {
     })
 }
 
-pub fn read_reply(stream: &mut BufReader<TcpStream>) -> Outcome<Reply> {
+pub(crate) fn read_reply(stream: &mut BufReader<TcpStream>) -> Outcome<Reply> {
     let mut reply = read_head(stream)?;
     if reply.header("transfer-encoding") == Some("chunked") {
         while let Some(chunk) = read_chunk(stream)? {
@@ -172,7 +174,7 @@ pub fn read_reply(stream: &mut BufReader<TcpStream>) -> Outcome<Reply> {
     Ok(reply)
 }
 
-pub fn read_chunk(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_chunk(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Vec<u8>>> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
     let length = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
@@ -183,7 +185,9 @@ pub fn read_chunk(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Vec<u8
 }
 
 /// One server-sent event: id, name, data. `None` at the end.
-pub fn read_event(stream: &mut BufReader<TcpStream>) -> Outcome<Option<(String, String, Value)>> {
+pub(crate) fn read_event(
+    stream: &mut BufReader<TcpStream>,
+) -> Outcome<Option<(String, String, Value)>> {
     while let Some(chunk) = read_chunk(stream)? {
         let text = String::from_utf8(chunk)?;
         let field = |name: &str| {
