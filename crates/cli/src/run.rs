@@ -53,6 +53,7 @@ pub(crate) fn run(args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
         evidence,
         cancel: Some(cancel.as_fd()),
         recording,
+        result: None,
     };
     let record = pipeline::run(grant, streams, &Host::detect())?;
     if json {
