@@ -7,6 +7,7 @@ use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_engine::error::EngineError;
 use cofferdam_store::StoreError;
+use cofferdam_store::sift::redact::{self, Rules};
 
 /// Why a command could not do its work.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl Failure {
         let mut text = String::new();
         for line in &self.lines {
             text.push_str("cofferdam: ");
-            text.push_str(&visible(line));
+            text.push_str(&visible(&without_secrets(line)));
             text.push_str(" [");
             text.push_str(self.code.as_str());
             text.push_str("]\n");
@@ -72,6 +73,11 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::new(error.code(), error.to_string())
     }
+}
+
+/// Messages end up in logs, and repeat what they were given.
+pub(crate) fn without_secrets(text: &str) -> String {
+    redact::redact_text(&Rules::default(), text).0
 }
 
 /// A stranger wrote some of the values in our messages: they must not steer the terminal or look like lines of ours.

@@ -20,9 +20,10 @@ use cofferdam_sys::descendants;
 use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch;
 use cofferdam_sys::protocol::{Given, ProcView};
+use cofferdam_sys::signals;
 use jiff::Timestamp;
 use rustix::pipe::PipeFlags;
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Signal, Uid};
 
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
@@ -59,15 +60,18 @@ pub struct Streams<'a> {
 /// Runs a granted request to its end.
 pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
     let run_id = RunId::new();
-    let started_at = Timestamp::now();
+    let started_at = whole_micros(Timestamp::now());
     if let Some(recording) = &streams.recording {
         recording.check(grant.request())?;
+        // A limit on the size of our own files is a full journal, not our end.
+        signals::hold_back(Signal::XFSZ).map_err(EngineError::system("hold a signal back"))?;
     }
     let channel = match streams.result {
         Some(_) => Channel::Open,
         None => Channel::None,
     };
     let plan = plan::plan(grant, host, streams.evidence, channel)?;
+    let cancel = streams.cancel;
     let running = start(plan, streams, host, Birth { run_id, started_at })?;
     let mut ended =
         supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
@@ -78,13 +82,18 @@ pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord,
     let recorder = ended.recorder.take();
     let upper = ended.upper.take();
     let mut record = record(ended, upper.as_ref(), Birth { run_id, started_at });
-    record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper));
+    record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper, cancel));
     for (stream, failure) in failures {
         if let Some(errno) = failure {
             return Err(EngineError::OutputWriteFailed { stream, errno });
         }
     }
     Ok(record)
+}
+
+/// As exact as times are kept everywhere: one that was printed finds its run again.
+fn whole_micros(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 
 /// What a run is known by.
@@ -206,7 +215,7 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
         denials: ended.denials,
         changes,
         started_at: birth.started_at,
-        ended_at: Timestamp::now(),
+        ended_at: whole_micros(Timestamp::now()),
     })
 }
 

@@ -1,14 +1,15 @@
 //! Writing a run down: its journal from before the program starts to after it has ended, and the files that it left in its workspace. Trouble here never changes the run; it is told
 //! in the record.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::record::{ChangeKind, RunRecord};
+use cofferdam_contract::record::{Change, ChangeKind, RunRecord};
 use cofferdam_contract::request::{
     BackendName, MountAccess, Network, Request, Root, WorkspaceAccess,
 };
@@ -16,18 +17,20 @@ use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_store::collect::{self, ArtifactLimits, Collected, Scan, Scanner, Snapshot, names};
 use cofferdam_store::journal::Journal;
 use cofferdam_store::model::{
-    ArtifactKind, Closing, HostFacts, LeftOut, Opening, RunKind, StreamSeen,
+    Artifact, ArtifactKind, Closing, HostFacts, LeftOut, Opening, RunKind, StreamSeen,
 };
 use cofferdam_store::objects::Objects;
 use cofferdam_store::sift::redact::{self, Redactor, Rules};
 use cofferdam_store::{DataDir, RunId, StoreError};
 use jiff::Timestamp;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 
 use crate::changes::readable;
 use crate::error::EngineError;
 use crate::pipeline::Birth;
+use crate::reach;
 
 /// What is to be kept of a run, and where.
 #[derive(Debug)]
@@ -84,12 +87,12 @@ impl Recording {
     pub(crate) fn check(&self, request: &Request) -> Result<(), EngineError> {
         let mut problems = Vec::new();
         for (field, path) in writable(request) {
-            if overlap(self.dir.path(), path) {
+            if reach::reaches(path, self.dir.path()) {
                 let fix = format!(
                     "holds the history ({}), which the program could rewrite; name another place with --data-dir, or keep no history with --no-history",
-                    self.dir.path().display()
+                    reach::shown(self.dir.path())
                 );
-                problems.push(Problem::new(field, path.display().to_string(), fix));
+                problems.push(Problem::new(field, reach::shown(path), fix));
             }
         }
         Ok(Problems::check(problems)?)
@@ -100,7 +103,16 @@ impl Recording {
             let name = name.to_str()?;
             redact::is_sensitive_name(name).then(|| value.as_bytes())
         });
-        let rules = self.rules.with_values(sensitive);
+        // Also as they look where bytes are written as text.
+        let mut values = Vec::new();
+        for value in sensitive {
+            values.extend([
+                value.to_vec(),
+                readable(value).into_bytes(),
+                names::escape(value).into_bytes(),
+            ]);
+        }
+        let rules = self.rules.with_values(values.iter().map(Vec::as_slice));
         let (opening, redactions) = opening(
             request,
             birth,
@@ -148,8 +160,14 @@ impl Recorder {
     }
 
     /// Collects what the run left and closes its journal. Returns why it is not in the history, if it is not. `upper` is what a copy-on-write workspace changed.
-    pub(crate) fn finish(self, record: &RunRecord, upper: Option<OwnedFd>) -> Option<String> {
-        let collected = self.collect(record, upper);
+    /// The rest of the files is left out when `cancel` becomes readable.
+    pub(crate) fn finish(
+        self,
+        record: &RunRecord,
+        upper: Option<OwnedFd>,
+        cancel: Option<BorrowedFd<'_>>,
+    ) -> Option<String> {
+        let collected = self.collect(record, upper, cancel);
         let journal = match self.journal {
             Ok(journal) => journal,
             Err(error) => return Some(error.to_string()),
@@ -164,15 +182,23 @@ impl Recorder {
         closed.or(trouble)
     }
 
-    fn collect(&self, record: &RunRecord, upper: Option<OwnedFd>) -> Result<Collected, StoreError> {
+    fn collect(
+        &self,
+        record: &RunRecord,
+        upper: Option<OwnedFd>,
+        cancel: Option<BorrowedFd<'_>>,
+    ) -> Result<Collected, StoreError> {
         let Some(limits) = &self.artifacts else {
             return Ok(Collected::default());
         };
         let objects = Objects::open(&self.dir);
         let scanner = Secrets(&self.rules);
+        let until = Instant::now() + COLLECTING;
+        let give_up = || Instant::now() >= until || cancel.is_some_and(is_readable);
         let rules = collect::Rules {
             limits: *limits,
             scanner: Some(&scanner),
+            give_up: Some(&give_up),
         };
         match (&self.workspace, upper) {
             (Some(before), _) => match &before.snapshot {
@@ -197,10 +223,22 @@ impl Recorder {
     }
 }
 
+/// Whoever waits for the end of a run does not wait longer than this for its files to be looked at.
+const COLLECTING: Duration = Duration::from_secs(10);
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
 /// An upper layer holds whole files; only the comparison with what it covers tells which of them are new.
 fn tell_changed(collected: &mut Collected, record: &RunRecord) {
     let changes = record.changes.as_deref().unwrap_or_default();
-    let modified: std::collections::BTreeSet<&str> = changes
+    let modified: BTreeSet<&str> = changes
         .iter()
         .filter(|change| change.kind == ChangeKind::Modified)
         .map(|change| change.path.as_str())
@@ -263,23 +301,6 @@ fn writable(request: &Request) -> impl Iterator<Item = (&'static str, &Path)> {
     workspace.chain(mounts).filter(move |_| is_walled)
 }
 
-/// Whether one lies in the other. What does not exist yet is judged by its nearest ancestor that does.
-fn overlap(history: &Path, writable: &Path) -> bool {
-    let real = |path: &Path| {
-        let path = std::path::absolute(path).ok()?;
-        path.ancestors().find_map(|ancestor| {
-            let rest = path.strip_prefix(ancestor).ok()?;
-            Some(ancestor.canonicalize().ok()?.join(rest))
-        })
-    };
-    match (real(history), real(writable)) {
-        (Some(history), Some(writable)) => {
-            history.starts_with(&writable) || writable.starts_with(&history)
-        }
-        _ => false,
-    }
-}
-
 struct About {
     kind: RunKind,
     tags: BTreeMap<String, String>,
@@ -301,26 +322,27 @@ fn opening(request: &Request, birth: Birth, about: About, rules: &Rules) -> (Ope
     }
     let mut policy = policy(request);
     redactions += redact::redact_json(rules, &mut policy);
-    let mut tags = BTreeMap::new();
-    for (key, value) in about.tags {
-        let (value, count) = redact::redact_text(rules, &value);
+    let mut clean = |text: &str| {
+        let (text, count) = redact::redact_text(rules, text);
         redactions += count;
-        tags.insert(key, value);
-    }
+        text
+    };
+    let tags = about.tags.iter();
+    let tags = tags
+        .map(|(key, value)| (clean(key), clean(value)))
+        .collect();
+    let cwd = request.cwd.as_ref().map(|cwd| clean(&reach::shown(cwd)));
+    let environment = request.env.iter();
+    let environment = environment
+        .map(|(name, _)| clean(&readable(name.as_bytes())))
+        .collect();
     let system = rustix::system::uname();
     let opening = Opening {
         run_id: birth.run_id,
         started_at: birth.started_at,
         command,
-        cwd: request
-            .cwd
-            .as_ref()
-            .map(|cwd| readable(cwd.as_os_str().as_bytes())),
-        environment: request
-            .env
-            .iter()
-            .map(|(name, _)| readable(name.as_bytes()))
-            .collect(),
+        cwd,
+        environment,
         kind: about.kind,
         backend: request.backend.as_str().to_owned(),
         tags,
@@ -337,7 +359,16 @@ fn opening(request: &Request, birth: Birth, about: About, rules: &Rules) -> (Ope
     (opening, redactions)
 }
 
-fn closing(record: &RunRecord, collected: Collected) -> Closing {
+fn closing(record: &RunRecord, mut collected: Collected) -> Closing {
+    let changes = record.changes.as_deref().map(bounded);
+    let listed = changes.as_ref().map_or(0, Vec::len);
+    let all = record.changes.as_ref().map_or(0, Vec::len);
+    if listed < all {
+        collected.left_out.push(LeftOut {
+            path: ".".to_owned(),
+            why: format!("{} more changes are not listed", all - listed),
+        });
+    }
     Closing {
         ended_at: record.ended_at.parse().unwrap_or_else(|_| Timestamp::now()),
         ending: (&record.ending).into(),
@@ -347,13 +378,24 @@ fn closing(record: &RunRecord, collected: Collected) -> Closing {
         enforced_by: record.enforced_by.clone(),
         isolation: record.isolation.clone(),
         denials: record.denials.clone(),
-        changes: record.changes.clone(),
+        changes,
         redactions: 0,
         stdout: StreamSeen::default(),
         stderr: StreamSeen::default(),
         artifacts: collected.artifacts,
         left_out: collected.left_out,
     }
+}
+
+/// As many as a record can hold: the program chose how long the names are.
+fn bounded(changes: &[Change]) -> Vec<Change> {
+    const MOST_BYTES: usize = 4 << 20;
+    let mut bytes = 0;
+    let fits = |change: &&Change| {
+        bytes += change.path.len();
+        bytes <= MOST_BYTES
+    };
+    changes.iter().take_while(fits).cloned().collect()
 }
 
 /// The texts in a closing that the program had a say in: messages with its paths, names of its files.
@@ -385,13 +427,29 @@ fn redact_closing(closing: &mut Closing, rules: &Rules) -> u64 {
     }
     for left_out in &mut closing.left_out {
         clean(&mut left_out.path);
+        clean(&mut left_out.why);
     }
+    tell_apart(&mut closing.artifacts);
     count
+}
+
+/// Names that have become equal are numbered, so that each still names one file.
+fn tell_apart(artifacts: &mut [Artifact]) {
+    let mut taken = BTreeSet::new();
+    for artifact in artifacts {
+        let mut name = artifact.path.clone();
+        let mut number = 1;
+        while !taken.insert(name.clone()) {
+            number += 1;
+            name = format!("{}~{number}", artifact.path);
+        }
+        artifact.path = name;
+    }
 }
 
 /// What was allowed, in the units that the names say; null is no limit.
 fn policy(request: &Request) -> Value {
-    let path = |path: &Path| readable(path.as_os_str().as_bytes());
+    let path = reach::shown;
     json!({
         "limits": limits(&request.limits),
         "network": match request.network {
@@ -423,7 +481,7 @@ fn policy(request: &Request) -> Value {
 }
 
 fn limits(limits: &Limits) -> Value {
-    let milliseconds = |cap: Cap<std::time::Duration>| {
+    let milliseconds = |cap: Cap<Duration>| {
         cap.at_most()
             .map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
     };
