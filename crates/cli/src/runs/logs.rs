@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_store::RunId;
+use cofferdam_store::journal::{self, Writer};
 use cofferdam_store::log::{self, Chunk};
-use cofferdam_store::model::{Outcome, StoredRun, StreamKept};
+use cofferdam_store::model::{StoredRun, StreamKept};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::printer::{Printer, Streams};
@@ -31,7 +32,10 @@ pub(crate) fn logs(args: &LogsArgs, kept: &Kept) -> Result<ExitCode, Failure> {
     let mut printer = Printer::new(args, run.opening.started_at, target);
     if args.follow {
         drop(history);
-        follow(&mut printer, || fetch(kept, id), output::write_stdout, wait)?;
+        let mut stored = None;
+        let fetch = || fetch(kept, id, &mut stored);
+        follow(&mut printer, fetch, output::write_stdout, wait)?;
+        tell_cuts(stored.as_ref(), Streams::of(args));
         return Ok(ExitCode::SUCCESS);
     }
     let chunks = history.output(id)?;
@@ -39,9 +43,7 @@ pub(crate) fn logs(args: &LogsArgs, kept: &Kept) -> Result<ExitCode, Failure> {
         output::note("this run wrote nothing");
     }
     print(args, &mut printer, &run, &chunks, target)?;
-    for note in cuts(&run, Streams::of(args)) {
-        output::note(&note);
-    }
+    tell_cuts(Some(&run), Streams::of(args));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -91,6 +93,12 @@ const fn each_stream(run: &StoredRun) -> [(Stream, StreamKept); 2] {
     ]
 }
 
+fn tell_cuts(run: Option<&StoredRun>, streams: Streams) {
+    for note in run.into_iter().flat_map(|run| cuts(run, streams)) {
+        output::note(&note);
+    }
+}
+
 /// What is not there any more is said.
 fn cuts(run: &StoredRun, streams: Streams) -> Vec<String> {
     let mut notes = Vec::new();
@@ -106,25 +114,33 @@ fn cuts(run: &StoredRun, streams: Streams) -> Vec<String> {
     notes
 }
 
-/// What a run that may go on has written so far, and where it stands. The outcome is read first, so that what an ended run wrote is all there.
-fn fetch(kept: &Kept, id: RunId) -> Result<(Vec<Chunk>, Outcome), Failure> {
+/// What a run has written so far, and whether it may write more. Its journal has all of it; what is stored of a run that has ended may be cut, and then is not the rest of what was
+/// printed before. So the journal is read as long as it is there, and is not taken in by us.
+fn fetch(
+    kept: &Kept,
+    id: RunId,
+    stored: &mut Option<StoredRun>,
+) -> Result<(Vec<Chunk>, Writer), Failure> {
+    if let Some((read, writer)) = journal::follow(&kept.dir, id, 0)? {
+        return Ok((read.chunks, writer));
+    }
     let history = open_history(kept)?;
-    let outcome = history.get(id)?.outcome;
-    Ok((history.output(id)?, outcome))
+    *stored = Some(history.get(id)?);
+    Ok((history.output(id)?, Writer::Gone))
 }
 
 /// Prints what is new until the run has ended or nobody reads.
 fn follow(
     printer: &mut Printer,
-    mut fetch: impl FnMut() -> Result<(Vec<Chunk>, Outcome), Failure>,
+    mut fetch: impl FnMut() -> Result<(Vec<Chunk>, Writer), Failure>,
     mut write: impl FnMut(&[u8]) -> Result<Reader, Failure>,
     mut wait: impl FnMut() -> Reader,
 ) -> Result<(), Failure> {
     let mut seen = Seen::default();
     loop {
-        let (chunks, outcome) = fetch()?;
+        let (chunks, writer) = fetch()?;
         let mut bytes = printer.more(&seen.new_of(&chunks));
-        let goes_on = matches!(outcome, Outcome::Running);
+        let goes_on = writer == Writer::Alive;
         if !goes_on {
             bytes.extend(printer.finish());
         }
@@ -190,7 +206,7 @@ mod tests {
     use crate::runs::sample::{self, STARTED, err, out};
 
     /// The reader goes at a write, or after some looks at which nothing is new.
-    fn followed(states: Vec<(Vec<Chunk>, Outcome)>, until: usize) -> (String, usize) {
+    fn followed(states: Vec<(Vec<Chunk>, Writer)>, until: usize) -> (String, usize) {
         let patience = 10;
         let mut printer = Printer::new(&LogsArgs::default(), STARTED, Target::Pipe);
         let mut states = states.into_iter();
@@ -198,7 +214,7 @@ mod tests {
         let (mut waited, mut writes) = (0, 0);
         let done = follow(
             &mut printer,
-            || Ok(states.next().unwrap_or((Vec::new(), Outcome::Running))),
+            || Ok(states.next().unwrap_or((Vec::new(), Writer::Alive))),
             |bytes| {
                 printed.extend_from_slice(bytes);
                 writes += 1;
@@ -224,34 +240,31 @@ mod tests {
     #[test]
     fn only_what_is_new_is_printed() {
         let states = vec![
-            (vec![out(0, b"on")], Outcome::Running),
-            (vec![out(0, b"on")], Outcome::Running),
+            (vec![out(0, b"on")], Writer::Alive),
+            (vec![out(0, b"on")], Writer::Alive),
             (
                 vec![out(0, b"on"), err(1, b"!"), out(2, b"e\n")],
-                Outcome::Running,
+                Writer::Alive,
             ),
             // Adopted: the pieces are joined.
-            (
-                vec![out(0, b"one\nend"), err(1, b"!?")],
-                sample::exited(0).outcome,
-            ),
+            (vec![out(0, b"one\nend"), err(1, b"!?")], Writer::Gone),
         ];
         assert_eq!(followed(states, 99), ("on!e\nend?".to_owned(), 3));
     }
 
     #[test]
     fn nobody_reading_ends_it() {
-        let states = vec![(vec![out(0, b"a\n")], Outcome::Running)];
+        let states = vec![(vec![out(0, b"a\n")], Writer::Alive)];
         assert_eq!(followed(states, 1), ("a\n".to_owned(), 0));
-        let quiet = vec![(vec![out(0, b"a\n")], Outcome::Running)];
+        let quiet = vec![(vec![out(0, b"a\n")], Writer::Alive)];
         assert_eq!(followed(quiet, 99), ("a\n".to_owned(), 10));
     }
 
     #[test]
     fn what_was_cut_short_when_stored_prints_nothing_twice() {
         let states = vec![
-            (vec![out(0, b"a long line\n")], Outcome::Running),
-            (vec![out(0, b"a l")], sample::exited(0).outcome),
+            (vec![out(0, b"a long line\n")], Writer::Alive),
+            (vec![out(0, b"a l")], Writer::Gone),
         ];
         assert_eq!(followed(states, 99).0, "a long line\n");
     }
