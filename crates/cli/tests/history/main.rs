@@ -3,6 +3,7 @@
 mod durability;
 mod kept;
 mod listing;
+mod showing;
 mod trouble;
 
 use cofferdam_testkit::{Host, Launch, Way};
