@@ -1,5 +1,6 @@
 //! History, end to end: what a run leaves behind for whoever asks later, also when something goes wrong.
 
+mod artifacts;
 mod comparing;
 mod durability;
 mod kept;
