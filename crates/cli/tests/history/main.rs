@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod auditing;
+mod bundles;
 mod comparing;
 mod durability;
 mod kept;
