@@ -7,6 +7,7 @@ mod comparing;
 mod durability;
 mod kept;
 mod listing;
+mod retention;
 mod showing;
 mod trouble;
 
