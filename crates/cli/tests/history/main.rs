@@ -8,6 +8,7 @@ mod durability;
 mod kept;
 mod listing;
 mod retention;
+mod settings;
 mod showing;
 mod trouble;
 
