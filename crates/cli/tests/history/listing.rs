@@ -113,6 +113,25 @@ fn pages_stay_the_same_while_runs_come_in() {
     assert_eq!(seen.concat(), made);
 }
 
+/// The run at which a page ended, and the run that started others, may be gone when they are asked about.
+#[test]
+fn pages_go_on_where_they_ended_even_when_that_run_is_gone() {
+    let host = host!();
+    let a = ran(&host, &[], "true");
+    let b = ran(&host, &[], "true");
+    let c = ran(&host, &["--parent", &b], "true");
+    let named = ["runs", "prune", "--run", &b];
+    host.run(named).assert_success();
+    let listed = |flags: [&str; 2]| {
+        let list = host.run(["runs", "list", "--json", flags[0], flags[1]]);
+        each(&list.told_list("runs"), "run_id")
+    };
+    assert_eq!(listed(["--before", &b]), [a]);
+    assert_eq!(listed(["--parent", &b]), [c]);
+    host.run(["runs", "list", "--before", &b[..30]])
+        .assert_refused(125, "history.not_found");
+}
+
 #[test]
 fn a_run_is_named_by_any_unique_beginning_or_by_how_many_came_after_it() {
     let host = host!();
@@ -252,5 +271,6 @@ fn a_table_fits_its_terminal_and_is_whole_in_a_pipe() {
     assert!(wide.finish().out().contains(long.trim_end()));
     let more = on_terminal(&host, &["runs", "list", "--limit", "1"]);
     let more = more.finish().out();
-    assert!(more.contains("runs list --before"), "{more}");
+    let next = text(&runs(&host, Way::Root)[0]["run_id"]);
+    assert!(more.contains(&format!("--before {next}")), "{more}");
 }

@@ -132,7 +132,7 @@ fn failures_stay_longer_and_tagged_runs_until_they_are_named() {
     ];
     ran(&host, &[], "true");
     foretold_and_done(&host, &all);
-    assert_eq!(kept(&host), [tagged.clone()]);
+    assert_eq!(kept(&host), std::slice::from_ref(&tagged));
     let pruned = foretold_and_done(&host, &["--run", &tagged]);
     assert_eq!(removed(&pruned), [(tagged, "named".to_owned())]);
     assert_eq!(kept(&host), [""; 0]);

@@ -184,3 +184,50 @@ fn the_settings_in_force_are_shown_with_where_they_come_from() {
         );
     }
 }
+
+#[test]
+fn history_lies_where_the_nearest_word_says() {
+    let host = host!();
+    let (named, data, home) = (
+        host.dir().join("named"),
+        host.dir().join("data"),
+        host.dir().join("home"),
+    );
+    let launch = |args: &[&str], variables: [&str; 3]| {
+        let [own, data, home] = variables;
+        host.launch(args)
+            .env("COFFERDAM_DATA_DIR", own)
+            .env("XDG_DATA_HOME", data)
+            .env("HOME", home)
+            .finish()
+    };
+    let [own, xdg, at_home] = [&named, &data, &home].map(|path| path.display().to_string());
+    let run = ["run", "--", "true"];
+    launch(&run, [&own, &xdg, &at_home]).assert_success();
+    launch(&run, ["", &xdg, &at_home]).assert_success();
+    launch(&run, ["", "", &at_home]).assert_success();
+    // A relative one would be somewhere else in every directory.
+    launch(&run, ["", "relative", &at_home]).assert_success();
+    let flag = host.dir().join("flag").display().to_string();
+    let by_flag = ["--data-dir", &flag, "run", "--", "true"];
+    launch(&by_flag, [&own, &xdg, &at_home]).assert_success();
+    let at_home = home.join(".local/share/cofferdam").display().to_string();
+    let xdg = data.join("cofferdam").display().to_string();
+    for (dir, count) in [
+        (&flag, "1\n"),
+        (&own, "1\n"),
+        (&xdg, "1\n"),
+        (&at_home, "2\n"),
+    ] {
+        let list = host.run(["--data-dir", dir, "runs", "list", "--count"]);
+        assert_eq!(list.out(), count, "{dir}");
+    }
+    // Nowhere at all: the run is told, and reading is refused.
+    let nowhere = launch(&run, ["", "", ""]);
+    assert_eq!(nowhere.code(), 0);
+    assert!(
+        nowhere.err().contains("[history.unavailable]"),
+        "{nowhere:#?}"
+    );
+    launch(&["runs", "list"], ["", "", ""]).assert_refused(125, "history.unavailable");
+}

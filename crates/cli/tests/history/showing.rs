@@ -223,7 +223,10 @@ fn a_log_is_followed_to_the_end_of_the_run() {
     let host = host!();
     let waiting = Waiting::new(&host);
     let mut run = host
-        .launch(waiting.script("echo one; echo err >&2", "echo two; printf three"))
+        .launch(waiting.script(
+            "echo zero; echo one; echo err >&2",
+            "echo two; printf three",
+        ))
         .start();
     run.await_output("one");
     let follow = |flags: &[&str]| {
@@ -235,7 +238,8 @@ fn a_log_is_followed_to_the_end_of_the_run() {
     plain.await_output("one\n");
     let mut named = follow(&["--prefix"]);
     named.await_output("[stdout] one\n");
-    let mut late = follow(&["--stdout", "--tail", "0"]);
+    let mut late = follow(&["--stdout", "--tail", "1"]);
+    late.await_output("one\n");
     let json = follow(&["--json"]);
     assert!(!plain.is_over() && !named.is_over());
     let show = told(&host, &["runs", "show", "latest", "--json"]);
@@ -245,7 +249,7 @@ fn a_log_is_followed_to_the_end_of_the_run() {
     run.finish().assert_success();
     let plain = plain.finish();
     plain.assert_success();
-    assert_eq!(plain.out(), "one\ntwo\nthree");
+    assert_eq!(plain.out(), "zero\none\ntwo\nthree");
     let named = named.finish().out();
     let mut lines: Vec<&str> = named.lines().collect();
     lines.sort_unstable();
@@ -254,9 +258,10 @@ fn a_log_is_followed_to_the_end_of_the_run() {
         "[stdout] one",
         "[stdout] three",
         "[stdout] two",
+        "[stdout] zero",
     ];
     assert_eq!(lines, expected);
-    assert_eq!(late.finish().out(), "two\nthree");
+    assert_eq!(late.finish().out(), "one\ntwo\nthree");
     let json = json.finish();
     let pieces: Vec<Value> = json
         .out()
@@ -265,7 +270,7 @@ fn a_log_is_followed_to_the_end_of_the_run() {
         .collect();
     let stdout = pieces.iter().filter(|piece| piece["stream"] == "stdout");
     let joined: String = stdout.map(|piece| text(&piece["data"])).collect();
-    assert_eq!(joined, "one\ntwo\nthree");
+    assert_eq!(joined, "zero\none\ntwo\nthree");
 }
 
 /// What is cut from the stored log when a run ends was there to be followed before.

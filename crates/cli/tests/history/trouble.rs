@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use cofferdam_testkit::{Need, Way, host};
 
-use crate::runs;
+use crate::auditing::tamper;
+use crate::{ran, runs};
 
 #[test]
 fn a_directory_that_cannot_be_written_costs_a_warning_and_nothing_else() {
@@ -82,6 +83,51 @@ fn a_damaged_database_is_told_and_left_alone() {
     assert_eq!(waiting.count(), 1);
     std::fs::remove_file(&database).unwrap();
     assert_eq!(runs(&host, Way::Root).len(), 1);
+}
+
+/// A newer cofferdam was here, or it is the database of another program: it is left as it is, and runs wait in their journals.
+#[test]
+fn a_database_that_is_not_ours_to_read_is_left_alone() {
+    let host = host!();
+    ran(&host, &[], "true");
+    assert_eq!(runs(&host, Way::Root).len(), 1);
+    let dir = host.history(Way::Root);
+    for (sql, undo, code) in [
+        (
+            "PRAGMA user_version = 99",
+            "PRAGMA user_version = 1",
+            "history.newer_format",
+        ),
+        (
+            "PRAGMA application_id = 7",
+            "PRAGMA application_id = 1668245092",
+            "history.damaged",
+        ),
+    ] {
+        tamper(&dir, sql);
+        let before = runs_waiting(&dir);
+        for args in [
+            &["runs", "list"][..],
+            &["audit", "verify"],
+            &["runs", "prune"],
+        ] {
+            host.run(args).assert_refused(125, code);
+        }
+        let ran = host.run(["run", "--", "echo", "hi"]);
+        assert_eq!(
+            (ran.code(), ran.out().as_str(), ran.err().as_str()),
+            (0, "hi\n", "")
+        );
+        assert_eq!(runs_waiting(&dir), before + 1);
+        tamper(&dir, undo);
+    }
+    assert_eq!(runs(&host, Way::Root).len(), 3);
+    assert_eq!(runs_waiting(&dir), 0);
+    host.run(["audit", "verify"]).assert_success();
+}
+
+fn runs_waiting(dir: &std::path::Path) -> usize {
+    std::fs::read_dir(dir.join("spool")).map_or(0, Iterator::count)
 }
 
 /// Something mounted for the length of a test.
