@@ -6,7 +6,7 @@ use cofferdam_contract::ending::Stream;
 use cofferdam_store::RunId;
 use cofferdam_store::journal::{self, Writer};
 use cofferdam_store::log::{self, Chunk};
-use cofferdam_store::model::{StoredRun, StreamKept};
+use cofferdam_store::model::{Outcome, StoredRun, StreamKept};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::printer::{Printer, Streams};
@@ -40,7 +40,7 @@ pub(crate) fn logs(args: &LogsArgs, kept: &Kept) -> Result<ExitCode, Failure> {
     }
     let chunks = history.output(id)?;
     if chunks.is_empty() {
-        output::note("this run wrote nothing");
+        output::note(nothing(&run));
     }
     print(args, &mut printer, &run, &chunks, target)?;
     tell_cuts(Some(&run), Streams::of(args));
@@ -91,6 +91,17 @@ const fn each_stream(run: &StoredRun) -> [(Stream, StreamKept); 2] {
         (Stream::Stdout, run.log.stdout),
         (Stream::Stderr, run.log.stderr),
     ]
+}
+
+/// Why there is no output. What was written last is held back until it is known to be no part of a secret, and goes with whoever ran it if they are killed.
+fn nothing(run: &StoredRun) -> &'static str {
+    match &run.outcome {
+        Outcome::Running => "nothing of this run's output is there yet",
+        Outcome::Ended(closing) if closing.stdout.bytes + closing.stderr.bytes == 0 => {
+            "this run wrote nothing"
+        }
+        Outcome::Ended(_) | Outcome::Interrupted { .. } => "nothing of this run's output is kept",
+    }
 }
 
 fn tell_cuts(run: Option<&StoredRun>, streams: Streams) {
