@@ -330,6 +330,74 @@ fn a_bundle_that_is_not_as_it_was_written_brings_nothing() {
     there.run(&["import", &bundle]).assert_success();
 }
 
+/// A run whose supervisor was killed, and a payload with its seal.
+#[test]
+fn runs_of_every_kind_arrive_as_they_left() {
+    let host = host!();
+    let mut killed = host
+        .launch(["run", "--", "sh", "-c", "echo ready; sleep 60"])
+        .start();
+    killed.await_output("ready");
+    killed.signal(rustix::process::Signal::KILL);
+    let _ = killed.finish();
+    let draft = serde_json::json!({
+        "contract_id": "CONTRACT-1",
+        "scope": "a test",
+        "task": {"kind": "command", "argv": ["sh", "-c", "echo '{}'"]},
+    });
+    let sealed = host.launch(["seal", "-"]).stdin(draft.to_string()).finish();
+    sealed.assert_success();
+    let payload = host.dir().join("payload.json");
+    std::fs::write(&payload, &sealed.stdout).unwrap();
+    host.run(["execute", &payload.display().to_string()])
+        .assert_success();
+    assert_ne!(host.run(["run", "--", "/nowhere"]).code(), 0);
+    let bundle = exported(&host, "all.zip", &["--all"]);
+    let there = Elsewhere::new(&host, "there");
+    there.run(&["import", &bundle]).assert_success();
+    for (asked, status) in [
+        ("latest", "never_started"),
+        ("latest~1", "success"),
+        ("latest~2", "interrupted"),
+    ] {
+        let args = ["runs", "show", asked, "--json"];
+        let (here, there) = (host.run(args), there.run(&args));
+        assert_eq!(here.told()["status"], status);
+        assert_eq!(here.told(), there.told());
+    }
+    there.run(&["audit", "verify"]).assert_success();
+}
+
+/// Several at once into one history, while it is read and checked.
+#[test]
+fn imports_at_the_same_time_do_not_get_in_each_others_way() {
+    let host = host!();
+    let ids = some_runs(&host);
+    let bundle = exported(&host, "all.zip", &["--all"]);
+    let there = Elsewhere::new(&host, "there");
+    let dir = there.dir.display().to_string();
+    let import = ["--data-dir", &dir, "import", &bundle];
+    let verify = ["--data-dir", &dir, "audit", "verify"];
+    let started: Vec<_> = (0..8)
+        .map(|number| {
+            let args = if number % 2 == 0 {
+                &import[..]
+            } else {
+                &verify
+            };
+            host.launch(args).start()
+        })
+        .collect();
+    for started in started {
+        started.finish().assert_success();
+    }
+    let list = there.run(&["runs", "list", "--json"]);
+    let mut found = each(&list.told_list("runs"), "run_id");
+    found.reverse();
+    assert_eq!(found, ids);
+    there.run(&["audit", "verify"]).assert_success();
+}
+
 /// One run of three is known there with other contents.
 #[test]
 fn an_import_is_all_or_nothing() {

@@ -35,8 +35,12 @@ fn output_is_kept_as_far_as_the_configuration_says() {
     assert_eq!((log.lines().count(), said.as_str()), (1001, ""));
     let (log, said) = kept(&host, "  stdout: unlimited\n", "seq 300000");
     assert_eq!((log.lines().count(), said.as_str()), (300_000, ""));
-    let (log, _) = kept(&host, "  stdout: 1\n", "echo é");
+    let (log, said) = kept(&host, "  stdout: 1\n", "echo é");
     assert_eq!(log, "");
+    assert!(
+        said.contains("nothing of this run's output is kept"),
+        "{said}"
+    );
     // What was removed is told with the run, and each stream has its own bound.
     let config = configuration(&host, "history:\n  stderr: 300\n  truncation: head\n");
     ran(&host, &["--config", &config], "seq 1000; seq 1000 >&2");

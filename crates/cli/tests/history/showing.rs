@@ -1,6 +1,7 @@
 //! `runs show` and `runs logs`: what is told of a run, byte for byte in a pipe, and harmless on a terminal.
 
 use cofferdam_testkit::{Finished, Host, Way, host};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{on_terminal, ran, text, told};
@@ -188,6 +189,33 @@ fn lines_can_be_counted_named_and_timed() {
     nothing.assert_success();
     assert_eq!(nothing.out(), "");
     assert!(nothing.err().contains("wrote nothing"));
+}
+
+/// A piece of a line may be the beginning of a secret, so it is not there yet; nobody is told that nothing was written.
+#[test]
+fn no_output_yet_is_not_no_output() {
+    let host = host!();
+    let mut run = host
+        .launch(["run", "--", "sh", "-c", "printf piece; sleep 60"])
+        .start();
+    run.await_output("piece");
+    let said = || {
+        let log = host.run(["runs", "logs", "latest"]);
+        log.assert_success();
+        log
+    };
+    let log = said();
+    assert!(
+        log.out() == "piece" || log.err().contains("is there yet"),
+        "{log:#?}"
+    );
+    run.signal(Signal::KILL);
+    let _ = run.finish();
+    let log = said();
+    assert!(
+        log.out() == "piece" || log.err().contains("is kept"),
+        "{log:#?}"
+    );
 }
 
 /// A run that waits until it is let go, in a workspace of its own.

@@ -61,6 +61,41 @@ fn a_full_disk_costs_output_before_it_costs_the_ending() {
     assert_eq!(ran.stdout.len(), 2_000_000);
 }
 
+/// What does not fit is not there at all, neither half a file nor half an import.
+#[test]
+fn a_full_disk_leaves_no_half_file() {
+    let host = host!(Need::Root);
+    let dir = host.workspace(Way::Root);
+    let workspace = format!("{}:rw", dir.display());
+    let script = "head -c 400000 /dev/urandom > noise";
+    ran(&host, &["--workspace", &workspace], script);
+    ran(&host, &[], "echo small");
+    let bundle = host.dir().join("good.zip").display().to_string();
+    host.run(["export", "--all", "-o", &bundle])
+        .assert_success();
+    let full = host.dir().join("full");
+    std::fs::create_dir(&full).unwrap();
+    let _mounted = Mounted::tmpfs(&full, "size=256k");
+    let place = |name: &str| full.join(name).display().to_string();
+    let (zip, file, saved, data) = (place("x.zip"), place("file"), place("saved"), place("data"));
+    let names = |dir: &std::path::Path| std::fs::read_dir(dir).map_or(0, Iterator::count);
+    host.run(["export", "--all", "-o", &zip])
+        .assert_refused(125, "output.write_failed");
+    host.run(["artifacts", "get", "latest~1", "noise", "-o", &file])
+        .assert_refused(125, "output.write_failed");
+    assert_eq!(names(&full), 0);
+    let save = host.run(["runs", "save", "latest~1", "-o", &saved]);
+    assert_eq!(save.code(), 125);
+    assert_eq!(names(&full.join("saved")), 0);
+    let import = host.run(["--data-dir", &data, "import", &bundle]);
+    import.assert_refused(125, "history.unavailable");
+    let count = host.run(["--data-dir", &data, "runs", "list", "--count"]);
+    assert_eq!(count.out(), "0\n");
+    assert_eq!(names(&full.join("data/objects/new")), 0);
+    host.run(["--data-dir", &data, "audit", "verify"])
+        .assert_success();
+}
+
 #[test]
 fn a_damaged_database_is_told_and_left_alone() {
     let host = host!();
