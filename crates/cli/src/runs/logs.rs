@@ -32,10 +32,10 @@ pub(crate) fn logs(args: &LogsArgs, kept: &Kept) -> Result<ExitCode, Failure> {
     let mut printer = Printer::new(args, run.opening.started_at, target);
     if args.follow {
         drop(history);
-        let mut stored = None;
-        let fetch = || fetch(kept, id, &mut stored);
+        let mut followed = Followed::default();
+        let fetch = || followed.more(kept, id);
         follow(&mut printer, fetch, output::write_stdout, wait)?;
-        tell_cuts(stored.as_ref(), Streams::of(args));
+        tell_cuts(followed.stored.as_ref(), Streams::of(args));
         return Ok(ExitCode::SUCCESS);
     }
     let chunks = history.output(id)?;
@@ -125,19 +125,40 @@ fn cuts(run: &StoredRun, streams: Streams) -> Vec<String> {
     notes
 }
 
-/// What a run has written so far, and whether it may write more. Its journal has all of it; what is stored of a run that has ended may be cut, and then is not the rest of what was
-/// printed before. So the journal is read as long as it is there, and is not taken in by us.
-fn fetch(
-    kept: &Kept,
-    id: RunId,
-    stored: &mut Option<StoredRun>,
-) -> Result<(Vec<Chunk>, Writer), Failure> {
-    if let Some((read, writer)) = journal::follow(&kept.dir, id, 0)? {
-        return Ok((read.chunks, writer));
+/// How far a run was followed. Its journal has all of its output; what is stored of a run that has ended may be cut, and then is not the rest of what was printed before. So the
+/// journal is read as long as it is there, and is not taken in by us.
+#[derive(Debug, Default)]
+struct Followed {
+    /// Where reading the journal goes on.
+    journal: u64,
+    seen: Seen,
+    /// Where the journal is gone.
+    stored: Option<StoredRun>,
+}
+
+impl Followed {
+    /// What is new, and whether more may come.
+    fn more(&mut self, kept: &Kept, id: RunId) -> Result<(Vec<Chunk>, Writer), Failure> {
+        if let Some((read, writer)) = journal::follow(&kept.dir, id, self.journal)? {
+            self.journal = read.end;
+            self.seen.count(&read.chunks);
+            return Ok((read.chunks, writer));
+        }
+        let history = open_history(kept)?;
+        let run = history.get(id)?;
+        let mut chunks = history.output(id)?;
+        // Somebody else took it in before we saw the end. What was cut does not go on where we were.
+        for (stream, _) in each_stream(&run)
+            .iter()
+            .filter(|(_, kept)| kept.removed > 0)
+        {
+            if *self.seen.of(*stream) > 0 {
+                chunks.retain(|chunk| chunk.stream != *stream);
+            }
+        }
+        self.stored = Some(run);
+        Ok((self.seen.new_of(&chunks), Writer::Gone))
     }
-    let history = open_history(kept)?;
-    *stored = Some(history.get(id)?);
-    Ok((history.output(id)?, Writer::Gone))
 }
 
 /// Prints what is new until the run has ended or nobody reads.
@@ -147,10 +168,9 @@ fn follow(
     mut write: impl FnMut(&[u8]) -> Result<Reader, Failure>,
     mut wait: impl FnMut() -> Reader,
 ) -> Result<(), Failure> {
-    let mut seen = Seen::default();
     loop {
         let (chunks, writer) = fetch()?;
-        let mut bytes = printer.more(&seen.new_of(&chunks));
+        let mut bytes = printer.more(&chunks);
         let goes_on = writer == Writer::Alive;
         if !goes_on {
             bytes.extend(printer.finish());
@@ -185,21 +205,28 @@ struct Seen {
 }
 
 impl Seen {
+    fn count(&mut self, chunks: &[Chunk]) {
+        for chunk in chunks {
+            *self.of(chunk.stream) += chunk.bytes.len();
+        }
+    }
+
+    fn of(&mut self, stream: Stream) -> &mut usize {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    /// What was not seen before of all that there is.
     fn new_of(&mut self, chunks: &[Chunk]) -> Vec<Chunk> {
-        let mut before = Self {
-            stdout: self.stdout,
-            stderr: self.stderr,
-        };
+        let mut before = Self { ..*self };
         let mut new = Vec::new();
         for chunk in chunks {
-            let (skip, seen) = match chunk.stream {
-                Stream::Stdout => (&mut before.stdout, &mut self.stdout),
-                Stream::Stderr => (&mut before.stderr, &mut self.stderr),
-            };
+            let skip = before.of(chunk.stream);
             let known = (*skip).min(chunk.bytes.len());
             *skip -= known;
             let fresh = chunk.bytes.get(known..).unwrap_or_default();
-            *seen += fresh.len();
             if !fresh.is_empty() {
                 new.push(Chunk {
                     bytes: fresh.to_vec(),
@@ -207,6 +234,7 @@ impl Seen {
                 });
             }
         }
+        self.count(&new);
         new
     }
 }
@@ -221,11 +249,15 @@ mod tests {
         let patience = 10;
         let mut printer = Printer::new(&LogsArgs::default(), STARTED, Target::Pipe);
         let mut states = states.into_iter();
+        let mut seen = Seen::default();
         let mut printed = Vec::new();
         let (mut waited, mut writes) = (0, 0);
         let done = follow(
             &mut printer,
-            || Ok(states.next().unwrap_or((Vec::new(), Writer::Alive))),
+            || {
+                let (chunks, writer) = states.next().unwrap_or((Vec::new(), Writer::Alive));
+                Ok((seen.new_of(&chunks), writer))
+            },
             |bytes| {
                 printed.extend_from_slice(bytes);
                 writes += 1;
