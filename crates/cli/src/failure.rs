@@ -1,6 +1,7 @@
 //! Our own failures, as people and scripts see them: one clear message with a stable code on stderr, and exit code 125. A program that fails is not one.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::{self, ErrorCode};
@@ -43,6 +44,14 @@ impl Failure {
     /// A file or stream that could not be read or written.
     pub(crate) fn io(code: ErrorCode, what: &str, error: &std::io::Error) -> Self {
         Self::new(code, format!("{what}: {error}"))
+    }
+
+    /// For what the store says of a file that was named on the command line: that one is not the history, and what is wrong with it has a code of its own.
+    pub(crate) fn about_file(file: &Path, code: ErrorCode) -> impl FnOnce(StoreError) -> Self {
+        move |error| match &error {
+            StoreError::Io { path, .. } if path == file => Self::new(code, error.to_string()),
+            _ => error.into(),
+        }
     }
 
     /// Prints the message, one line for each problem, and returns the exit code of our own failures.
