@@ -327,10 +327,13 @@ fn opening(request: &Request, birth: Birth, about: About, rules: &Rules) -> (Ope
         redactions += count;
         text
     };
-    let tags = about.tags.iter();
-    let tags = tags
-        .map(|(key, value)| (clean(key), clean(value)))
-        .collect();
+    // A name can say that its value is a secret.
+    let tags = about.tags.iter().map(|(key, value)| {
+        let joined = clean(&format!("{key}={value}"));
+        let (key, value) = joined.split_once('=').unwrap_or((&joined, ""));
+        (key.to_owned(), value.to_owned())
+    });
+    let tags = tags.collect();
     let cwd = request.cwd.as_ref().map(|cwd| clean(&reach::shown(cwd)));
     let environment = request.env.iter();
     let environment = environment

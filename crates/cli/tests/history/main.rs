@@ -1,6 +1,7 @@
 //! History, end to end: what a run leaves behind for whoever asks later, also when something goes wrong.
 
 mod artifacts;
+mod attacks;
 mod auditing;
 mod bundles;
 mod comparing;
