@@ -66,9 +66,7 @@ fn container_without_privileges_holds_every_limit() {
         153,
         &inside(&[&["--disk", "2m", "--"], &flood[..]].concat()),
     );
-    // The thread that made the program's process counts until it has ended, a moment later.
-    let forks = "sleep 0.1; exec actor forks 32";
-    let record = exited(3, &inside(&["--pids", "8", "--", "sh", "-c", forks]));
+    let record = exited(3, &inside(&["--pids", "8", "--", "actor", "forks", "32"]));
     assert_eq!(record["stdout"]["data"], "made 7\n");
     let record = exited(0, &inside(&["--cpus", "1", "--", "nproc"]));
     assert_eq!(record["enforced_by"]["cpus"], "affinity");
