@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 /// Outside ids of sandboxes that root starts.
-const SANDBOX_UIDS: std::ops::Range<u32> = 0x7000_0000..0x7040_0000;
+const SANDBOX_UIDS: std::ops::Range<u32> = 0x7000_0000..0x7440_0000;
 
 /// The host before the test.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 
 mod contestant;
 mod flood;
+mod history;
 mod latency;
 mod memory;
 mod report;
@@ -62,6 +63,7 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
     let mut report = Report::new(options.privilege);
     latency::measure(&binary, options, &mut report)?;
     memory::measure(&binary, options, &mut report)?;
+    history::measure(&binary, options, &mut report)?;
     flood::measure(&binary, options, &mut report)?;
     throughput::measure(&binary, options, &mut report)?;
     match options.format {

@@ -141,6 +141,7 @@ fn streams<'a>(sealed: &Sealed, at_most: usize, cancel: BorrowedFd<'a>) -> Strea
         evidence: Evidence::Full,
         cancel: Some(cancel),
         recording: None,
+        result: None,
     }
 }
 

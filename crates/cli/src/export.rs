@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use cofferdam_contract::codes::ErrorCode;
 use cofferdam_store::bundle::{
     self, Artifacts, ExportOptions, Exported, GitProvenance, HistorySource, IfPresent, Limits,
     Provenance, SigningKey,
@@ -22,6 +23,7 @@ use crate::terminal::progress::Progress;
 use crate::terminal::text::safe;
 
 pub(crate) fn export(args: &ExportArgs, places: Places) -> Result<ExitCode, Failure> {
+    check_output(args)?;
     let history = open_history(&Kept::find(places)?)?;
     let runs = chosen(args, &history)?;
     let options = ExportOptions {
@@ -30,7 +32,7 @@ pub(crate) fn export(args: &ExportArgs, places: Places) -> Result<ExitCode, Fail
         } else {
             Artifacts::With
         },
-        sign: args.sign.as_deref().map(SigningKey::read).transpose()?,
+        sign: args.sign.as_deref().map(key).transpose()?,
         provenance: provenance(),
         if_present: if args.force {
             IfPresent::Replace
@@ -43,7 +45,11 @@ pub(crate) fn export(args: &ExportArgs, places: Places) -> Result<ExitCode, Fail
     let source = HistorySource::new(&history);
     let exported = bundle::export(&source, &runs, &options, &args.output, &mut |done| {
         progress.at(done.files, done.of_files);
-    })?;
+    })
+    .map_err(Failure::about_file(
+        &args.output,
+        ErrorCode::OutputWriteFailed,
+    ))?;
     progress.clear();
     failure::print(&if args.json {
         as_json(&exported)?
@@ -51,6 +57,24 @@ pub(crate) fn export(args: &ExportArgs, places: Places) -> Result<ExitCode, Fail
         in_words(&exported)
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn key(file: &Path) -> Result<SigningKey, Failure> {
+    SigningKey::read(file).map_err(Failure::about_file(file, ErrorCode::InputUnreadable))
+}
+
+/// Before the work. When the file gets its name, it is found out once more.
+fn check_output(args: &ExportArgs) -> Result<(), Failure> {
+    let refused = |fix| Failure::problem("--output", &args.output.to_string_lossy(), fix);
+    if args.output == Path::new("-") {
+        return Err(refused("a bundle is a file; name one"));
+    }
+    if !args.force && args.output.symlink_metadata().is_ok() {
+        return Err(refused(
+            "this exists; replace it with --force, or name another file",
+        ));
+    }
+    Ok(())
 }
 
 /// The runs that are meant, oldest first. Nothing is chosen by saying nothing: an export of everything is asked for by name.

@@ -1,12 +1,14 @@
 //! Our own failures, as people and scripts see them: one clear message with a stable code on stderr, and exit code 125. A program that fails is not one.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_engine::error::EngineError;
 use cofferdam_store::StoreError;
+use cofferdam_store::sift::redact::{self, Rules};
 
 /// Why a command could not do its work.
 #[derive(Debug)]
@@ -44,12 +46,20 @@ impl Failure {
         Self::new(code, format!("{what}: {error}"))
     }
 
+    /// For what the store says of a file that was named on the command line: that one is not the history, and what is wrong with it has a code of its own.
+    pub(crate) fn about_file(file: &Path, code: ErrorCode) -> impl FnOnce(StoreError) -> Self {
+        move |error| match &error {
+            StoreError::Io { path, .. } if path == file => Self::new(code, error.to_string()),
+            _ => error.into(),
+        }
+    }
+
     /// Prints the message, one line for each problem, and returns the exit code of our own failures.
     pub(crate) fn report(self) -> ExitCode {
         let mut text = String::new();
         for line in &self.lines {
             text.push_str("cofferdam: ");
-            text.push_str(&visible(line));
+            text.push_str(&visible(&without_secrets(line)));
             text.push_str(" [");
             text.push_str(self.code.as_str());
             text.push_str("]\n");
@@ -72,6 +82,11 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::new(error.code(), error.to_string())
     }
+}
+
+/// Messages end up in logs, and repeat what they were given.
+pub(crate) fn without_secrets(text: &str) -> String {
+    redact::redact_text(&Rules::default(), text).0
 }
 
 /// A stranger wrote some of the values in our messages: they must not steer the terminal or look like lines of ours.

@@ -8,7 +8,7 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_engine::pipeline::Recording;
-use cofferdam_store::adopt::{self, Others};
+use cofferdam_store::adopt::{self, Adopted, Others};
 use cofferdam_store::database::Access;
 use cofferdam_store::sift::redact::Rules;
 use cofferdam_store::{DataDir, History, RunId, StoreError, data_dir, upkeep};
@@ -83,7 +83,7 @@ fn parent(dir: &DataDir, asked: &str, settings: &HistorySettings) -> Result<RunI
         return Ok(id);
     }
     let mut history = History::open(dir)?;
-    take_in(&mut history, settings, Others::WaitFor)?;
+    take_in_for_reading(&mut history, settings);
     Ok(history.resolve(asked)?)
 }
 
@@ -106,17 +106,34 @@ pub(crate) fn afterwards(record: &RunRecord, dir: Option<&DataDir>, settings: &H
     }
 }
 
-/// Takes in what has ended since the last time. Where nothing can be written, what is there can still be read.
-pub(crate) fn take_in(
+/// Takes in what has ended since the last time.
+fn take_in(
     history: &mut History,
     settings: &HistorySettings,
     others: Others,
-) -> Result<(), StoreError> {
+) -> Result<Adopted, StoreError> {
     if history.access() == Access::ReadOnly {
-        return Ok(());
+        return Ok(Adopted {
+            is_busy: adopt::is_waiting(history.dir()),
+            ..Adopted::default()
+        });
     }
-    adopt::adopt(history, &settings.keeping(), others)?;
-    Ok(())
+    adopt::adopt(history, &settings.keeping(), others)
+}
+
+/// For whoever reads: takes in what has ended, and says what is not to be seen. What is in the database can be read in any case, also on a full disk.
+pub(crate) fn take_in_for_reading(history: &mut History, settings: &HistorySettings) {
+    match take_in(history, settings, Others::WaitFor) {
+        Ok(adopted) => {
+            for (path, why) in &adopted.passed_over {
+                warn(&format!("`{}` is passed over: {why}", path.display()));
+            }
+            if adopted.is_busy {
+                warn("runs that ended lately are not shown: they could not be taken in now");
+            }
+        }
+        Err(error) => warn(&format!("runs that ended lately are not shown: {error}")),
+    }
 }
 
 /// Of the configuration only what concerns history.

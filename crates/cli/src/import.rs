@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use cofferdam_contract::codes::ErrorCode;
 use cofferdam_store::History;
 use cofferdam_store::bundle::{
     self, Existing, HistoryTarget, ImportMode, ImportOptions, Imported, Limits, PublicKey, Trust,
@@ -37,7 +38,11 @@ pub(crate) fn import(args: &ImportArgs, places: Places) -> Result<ExitCode, Fail
     let mut target = HistoryTarget::new(&mut history);
     let imported = bundle::import(&mut target, &args.bundle, &options, &mut |done| {
         progress.at(done.files, done.of_files);
-    })?;
+    })
+    .map_err(Failure::about_file(
+        &args.bundle,
+        ErrorCode::InputUnreadable,
+    ))?;
     progress.clear();
     failure::print(&if args.json {
         as_json(args, &imported)?

@@ -53,6 +53,7 @@ pub(crate) fn run(args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
         evidence,
         cancel: Some(cancel.as_fd()),
         recording,
+        result: None,
     };
     let record = pipeline::run(grant, streams, &Host::detect())?;
     if json {
@@ -264,7 +265,8 @@ fn explain(ending: &Ending) {
             format!("{} [{}]", failure.message, failure.code().as_str())
         }
     };
-    let _ = writeln!(std::io::stderr(), "cofferdam: {}", failure::visible(&line));
+    let line = failure::visible(&failure::without_secrets(&line));
+    let _ = writeln!(std::io::stderr(), "cofferdam: {line}");
 }
 
 fn to_json(record: &RunRecord) -> Result<String, Failure> {

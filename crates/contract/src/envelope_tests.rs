@@ -41,6 +41,7 @@ pub(crate) fn run(ending: Ending, stdout: &[u8], stderr: &[u8]) -> FinishedRun {
         ending,
         stdout: CapturedStream::whole(stdout),
         stderr: CapturedStream::whole(stderr),
+        result: None,
         usage: Usage {
             wall: Duration::from_millis(1500),
             cpu: Duration::from_millis(250),

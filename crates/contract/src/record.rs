@@ -30,6 +30,8 @@ pub struct RunRecord {
     pub signal: Option<String>,
     pub stdout: CapturedStream,
     pub stderr: CapturedStream,
+    /// What the program said over its result channel; null where it had none.
+    pub result: Option<CapturedStream>,
     pub usage: UsageRecord,
     /// Per limit, what enforced it.
     pub enforced_by: Enforcement,
@@ -56,6 +58,7 @@ pub struct FinishedRun {
     pub ending: Ending,
     pub stdout: CapturedStream,
     pub stderr: CapturedStream,
+    pub result: Option<CapturedStream>,
     pub usage: Usage,
     pub enforced_by: Enforcement,
     pub isolation: BTreeMap<String, String>,
@@ -157,6 +160,7 @@ impl RunRecord {
             signal,
             stdout: run.stdout,
             stderr: run.stderr,
+            result: run.result,
             usage: run.usage.into(),
             enforced_by: run.enforced_by,
             isolation: run.isolation,
@@ -232,6 +236,7 @@ mod tests {
             ending,
             stdout: CapturedStream::whole(b"hi\n"),
             stderr: CapturedStream::new(&[0xff, 0xfe], 10),
+            result: None,
             usage: Usage {
                 wall: Duration::from_micros(1_234_567),
                 cpu: Duration::from_nanos(1_500_999),
@@ -274,6 +279,7 @@ mod tests {
                 "signal": null,
                 "stdout": {"data": "hi\n", "encoding": "utf-8", "truncated": false, "original_bytes": 3},
                 "stderr": {"data": "//4=", "encoding": "base64", "truncated": true, "original_bytes": 10},
+                "result": null,
                 "usage": {
                     "wall_ms": 1234.567,
                     "cpu_ms": 1.5,

@@ -88,9 +88,11 @@ struct Staging {
     write: OwnedFd,
     /// How much is in it.
     waiting: usize,
+    /// What it had no room for: whoever has many pipes gets small ones.
+    rest: Vec<u8>,
 }
 
-/// An empty pipe takes this much in one write.
+/// An empty pipe takes this much in one write, mostly.
 const STAGING_CHUNK: usize = 64 * 1024;
 
 /// One read or splice moves at most this much.
@@ -160,9 +162,9 @@ impl Drain {
             Target::Spliced { to, full: true, .. } => Some((to.as_fd(), PollFlags::OUT)),
             Target::Spliced {
                 to,
-                staging: Some(Staging { waiting: 1.., .. }),
+                staging: Some(staging),
                 ..
-            } => Some((to.as_fd(), PollFlags::OUT)),
+            } if staging.holds() => Some((to.as_fd(), PollFlags::OUT)),
             Target::Written { to, pending, .. } if !pending.is_empty() => {
                 Some((to.as_fd(), PollFlags::OUT))
             }
@@ -278,6 +280,9 @@ impl Drain {
         let chunk = chunk.get(..within).unwrap_or_default();
         if let Some(journal) = journal {
             journal.output(self.stream, chunk);
+            if within < read {
+                journal.cut(self.stream);
+            }
         }
         self.take(chunk)?;
         if within < read && budget.on_limit == OnLimit::Stop {
@@ -296,7 +301,8 @@ impl Drain {
                 to,
                 full,
                 staging: Some(staging),
-            } if staging.waiting > 0 => {
+            } if staging.holds() => {
+                staging.fill()?;
                 let moved = splice(&staging.read, to, staging.waiting);
                 *full = moved == Err(Errno::AGAIN);
                 staging.waiting = staging.waiting.saturating_sub(moved?);
@@ -333,11 +339,49 @@ impl Drain {
                     Some(staging) => staging,
                     None => staging.insert(Staging::new()?),
                 };
-                staging.waiting = rustix::io::write(&staging.write, chunk)?;
+                staging.rest.extend_from_slice(chunk);
+                staging.fill()?;
             }
             Target::Spliced { .. } => {}
         }
         Ok(())
+    }
+}
+
+/// What a program says over its result channel: kept up to a cap of its own, and never passed on or recorded as output.
+#[derive(Debug)]
+pub(crate) struct ResultDrain {
+    drain: Drain,
+    budget: Budget,
+}
+
+impl ResultDrain {
+    /// `pipe` must be non-blocking.
+    pub(crate) fn new(pipe: OwnedFd, at_most: usize) -> Result<Self, Errno> {
+        let limit = u64::try_from(at_most).unwrap_or(u64::MAX);
+        Ok(Self {
+            drain: Drain::new(Stream::Stdout, pipe, Sink::Keep { at_most })?,
+            budget: Budget {
+                left: Some(limit),
+                on_limit: OnLimit::Discard,
+            },
+        })
+    }
+
+    pub(crate) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.drain.interest()
+    }
+
+    pub(crate) fn last_interest(&mut self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.drain.last_interest()
+    }
+
+    pub(crate) fn advance(&mut self, buffer: &mut Vec<u8>) {
+        let _ = self.drain.advance(&mut self.budget, buffer, None);
+    }
+
+    pub(crate) fn into_captured(self) -> CapturedStream {
+        self.drain.into_captured()
     }
 }
 
@@ -349,7 +393,28 @@ impl Staging {
             read,
             write,
             waiting: 0,
+            rest: Vec::new(),
         })
+    }
+
+    fn holds(&self) -> bool {
+        self.waiting > 0 || !self.rest.is_empty()
+    }
+
+    /// Puts in what there is room for.
+    fn fill(&mut self) -> Result<(), Errno> {
+        while !self.rest.is_empty() {
+            match rustix::io::write(&self.write, &self.rest) {
+                Ok(written) => {
+                    self.waiting += written;
+                    self.rest.drain(..written);
+                }
+                Err(Errno::AGAIN) if self.waiting > 0 => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -17,6 +17,7 @@ mod native;
 pub mod pipeline;
 mod plan;
 mod program;
+mod reach;
 pub mod recording;
 mod settle;
 mod supervise;

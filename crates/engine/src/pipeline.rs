@@ -19,23 +19,24 @@ use cofferdam_sys::cgroup::RunGroup;
 use cofferdam_sys::descendants;
 use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch;
-use cofferdam_sys::protocol::ProcView;
+use cofferdam_sys::protocol::{Given, ProcView};
+use cofferdam_sys::signals;
 use jiff::Timestamp;
 use rustix::pipe::PipeFlags;
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Signal, Uid};
 
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
-pub use crate::plan::Evidence;
+pub use crate::plan::{Evidence, RESULT_VARIABLE};
 pub use crate::recording::Recording;
 
-use crate::capture::{Budget, Drain};
+use crate::capture::{Budget, Drain, ResultDrain};
 use crate::changes;
 use crate::disk::Growth;
 use crate::error::EngineError;
 use crate::feed::Feed;
 use crate::host::Host;
-use crate::plan::{self, Plan};
+use crate::plan::{self, Channel, Plan};
 use crate::supervise::{self, Ended, Running};
 use crate::watch::Watch;
 
@@ -45,6 +46,9 @@ pub struct Streams<'a> {
     pub stdin: Input,
     pub stdout: Sink,
     pub stderr: Sink,
+    /// How much is kept of what the program says over a channel of its own, descriptor 3, whose number is in [`RESULT_VARIABLE`]; `None` for no such channel.
+    /// What it prints cannot be taken for it.
+    pub result: Option<usize>,
     pub on_output_limit: OnLimit,
     pub evidence: Evidence,
     /// The run is cancelled when this becomes readable.
@@ -57,11 +61,18 @@ pub struct Streams<'a> {
 pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
     let recording = streams.recording.as_ref();
     let run_id = recording.map_or_else(RunId::new, |recording| recording.run_id);
-    let started_at = Timestamp::now();
+    let started_at = whole_micros(Timestamp::now());
     if let Some(recording) = &streams.recording {
         recording.check(grant.request())?;
+        // A limit on the size of our own files is a full journal, not our end.
+        signals::hold_back(Signal::XFSZ).map_err(EngineError::system("hold a signal back"))?;
     }
-    let plan = plan::plan(grant, host, streams.evidence)?;
+    let channel = match streams.result {
+        Some(_) => Channel::Open,
+        None => Channel::None,
+    };
+    let plan = plan::plan(grant, host, streams.evidence, channel)?;
+    let cancel = streams.cancel;
     let running = start(plan, streams, host, Birth { run_id, started_at })?;
     let mut ended =
         supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
@@ -72,13 +83,18 @@ pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord,
     let recorder = ended.recorder.take();
     let upper = ended.upper.take();
     let mut record = record(ended, upper.as_ref(), Birth { run_id, started_at });
-    record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper));
+    record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper, cancel));
     for (stream, failure) in failures {
         if let Some(errno) = failure {
             return Err(EngineError::OutputWriteFailed { stream, errno });
         }
     }
     Ok(record)
+}
+
+/// As exact as times are kept everywhere: one that was printed finds its run again.
+fn whole_micros(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 
 /// What a run is known by.
@@ -99,9 +115,17 @@ fn start<'a>(
     host: &Host,
     birth: Birth,
 ) -> Result<Running<'a>, EngineError> {
+    let open = EngineError::system("look at an output stream");
     let (stdin, feed) = pipe(Ours::Write)?;
     let (stdout, drained_out) = pipe(Ours::Read)?;
     let (stderr, drained_err) = pipe(Ours::Read)?;
+    let channel = match streams.result {
+        Some(at_most) => {
+            let (theirs, ours) = pipe(Ours::Read)?;
+            Some((theirs, ResultDrain::new(ours, at_most).map_err(&open)?))
+        }
+        None => None,
+    };
     let name = format!("cofferdam-{}", birth.run_id);
     let Plan {
         blueprint,
@@ -113,7 +137,9 @@ fn start<'a>(
         Janitor::start(&host.cgroups, &name)
             .map_err(EngineError::system("start the process that clears up"))
     };
-    hand_over(&blueprint, [&stdin, &stdout, &stderr])?;
+    let theirs = channel.as_ref().map(|(theirs, _)| theirs);
+    let ends = [Some(&stdin), Some(&stdout), Some(&stderr), theirs];
+    hand_over(&blueprint, ends.into_iter().flatten())?;
     let children_before = adopt_orphans(&blueprint)?;
     let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
         let janitor = start_janitor()?;
@@ -139,12 +165,16 @@ fn start<'a>(
         .recording
         .map(|recording| recording.begin(&terms.request, birth));
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
-    let _ = sandbox.go([stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], &joins);
-    let open = EngineError::system("look at an output stream");
+    let given = Given {
+        stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        result: theirs.map(AsFd::as_fd),
+    };
+    let _ = sandbox.go(&given, &joins);
     Ok(Running {
         feed: Feed::new(feed, streams.stdin),
         stdout: Drain::new(Stream::Stdout, drained_out, streams.stdout).map_err(&open)?,
         stderr: Drain::new(Stream::Stderr, drained_err, streams.stderr).map_err(&open)?,
+        result: channel.map(|(_, drain)| drain),
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
         recorder,
         watch: Watch::new(&terms, sandbox.pid(), growths),
@@ -179,13 +209,14 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
         ending: ended.ending,
         stdout: ended.stdout.into_captured(),
         stderr: ended.stderr.into_captured(),
+        result: ended.result.map(ResultDrain::into_captured),
         usage: ended.usage,
         enforced_by: ended.terms.enforced_by,
         isolation: ended.terms.isolation,
         denials: ended.denials,
         changes,
         started_at: birth.started_at,
-        ended_at: Timestamp::now(),
+        ended_at: whole_micros(Timestamp::now()),
     })
 }
 
@@ -208,7 +239,10 @@ fn pipe(ours: Ours) -> Result<(OwnedFd, OwnedFd), EngineError> {
 }
 
 /// A pipe belongs to whoever makes it; the program could not open `/dev/stdout` if that were somebody else.
-fn hand_over(blueprint: &Blueprint, ends: [&OwnedFd; 3]) -> Result<(), EngineError> {
+fn hand_over<'a>(
+    blueprint: &Blueprint,
+    ends: impl Iterator<Item = &'a OwnedFd>,
+) -> Result<(), EngineError> {
     let Isolation::Namespaces(identity) = blueprint.isolation else {
         return Ok(());
     };

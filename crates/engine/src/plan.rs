@@ -13,6 +13,7 @@ use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
 use cofferdam_sys::landlock::Rules;
 use cofferdam_sys::program::Program;
+use cofferdam_sys::protocol::RESULT_FD;
 use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variant, Variants};
 use rustix::process::Resource;
 
@@ -38,6 +39,16 @@ pub enum Evidence {
     Ending,
 }
 
+/// Whether the program has a way to answer apart from what it prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channel {
+    Open,
+    None,
+}
+
+/// Tells the program the number of its result channel.
+pub const RESULT_VARIABLE: &str = "COFFERDAM_RESULT_FD";
+
 /// What stays true of the run from its start to its record.
 #[derive(Debug)]
 pub(crate) struct Terms {
@@ -56,8 +67,17 @@ const ROOT_PAGES: u64 = 64 * 4096;
 const CPU_BACKSTOP: Duration = Duration::from_secs(1);
 
 /// Makes the plan, or says which limit cannot be held here and what would change that.
-pub(crate) fn plan(grant: Grant, host: &Host, evidence: Evidence) -> Result<Plan, EngineError> {
-    let request = grant.into_request();
+pub(crate) fn plan(
+    grant: Grant,
+    host: &Host,
+    evidence: Evidence,
+    channel: Channel,
+) -> Result<Plan, EngineError> {
+    let mut request = grant.into_request();
+    if channel == Channel::Open {
+        let number = RESULT_FD.to_string();
+        request.env.push((RESULT_VARIABLE.into(), number.into()));
+    }
     let enforced_by = Choice {
         request: &request,
         host,

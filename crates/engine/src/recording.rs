@@ -1,33 +1,33 @@
 //! Writing a run down: its journal from before the program starts to after it has ended, and the files that it left in its workspace. Trouble here never changes the run; it is told
 //! in the record.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+mod account;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::record::{ChangeKind, RunRecord};
-use cofferdam_contract::request::{
-    BackendName, MountAccess, Network, Request, Root, WorkspaceAccess,
-};
-use cofferdam_contract::units::{Bytes, Cap, CpuShare};
+use cofferdam_contract::request::{BackendName, MountAccess, Request, WorkspaceAccess};
+use cofferdam_contract::units::Bytes;
 use cofferdam_store::collect::{self, ArtifactLimits, Collected, Scan, Scanner, Snapshot, names};
 use cofferdam_store::journal::Journal;
-use cofferdam_store::model::{
-    ArtifactKind, Closing, HostFacts, LeftOut, Opening, RunKind, StreamSeen,
-};
+use cofferdam_store::model::{ArtifactKind, LeftOut, RunKind};
 use cofferdam_store::objects::Objects;
 use cofferdam_store::sift::redact::{self, Redactor, Rules};
 use cofferdam_store::{DataDir, RunId, StoreError};
-use jiff::Timestamp;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::changes::readable;
 use crate::error::EngineError;
 use crate::pipeline::Birth;
+use crate::reach;
+use account::{About, closing, opening, redact_closing};
 
 /// What is to be kept of a run, and where.
 #[derive(Debug)]
@@ -87,12 +87,12 @@ impl Recording {
     pub(crate) fn check(&self, request: &Request) -> Result<(), EngineError> {
         let mut problems = Vec::new();
         for (field, path) in writable(request) {
-            if overlap(self.dir.path(), path) && !is_below(&self.dir.work(), path) {
+            if reach::reaches(path, self.dir.path()) && !is_below(&self.dir.work(), path) {
                 let fix = format!(
                     "holds the history ({}), which the program could rewrite; name another place with --data-dir, or keep no history with --no-history",
-                    self.dir.path().display()
+                    reach::shown(self.dir.path())
                 );
-                problems.push(Problem::new(field, path.display().to_string(), fix));
+                problems.push(Problem::new(field, reach::shown(path), fix));
             }
         }
         Ok(Problems::check(problems)?)
@@ -103,7 +103,16 @@ impl Recording {
             let name = name.to_str()?;
             redact::is_sensitive_name(name).then(|| value.as_bytes())
         });
-        let rules = self.rules.with_values(sensitive);
+        // Also as they look where bytes are written as text.
+        let mut values = Vec::new();
+        for value in sensitive {
+            values.extend([
+                value.to_vec(),
+                readable(value).into_bytes(),
+                names::escape(value).into_bytes(),
+            ]);
+        }
+        let rules = self.rules.with_values(values.iter().map(Vec::as_slice));
         let (opening, redactions) = opening(
             request,
             birth,
@@ -151,8 +160,14 @@ impl Recorder {
     }
 
     /// Collects what the run left and closes its journal. Returns why it is not in the history, if it is not. `upper` is what a copy-on-write workspace changed.
-    pub(crate) fn finish(self, record: &RunRecord, upper: Option<OwnedFd>) -> Option<String> {
-        let collected = self.collect(record, upper);
+    /// The rest of the files is left out when `cancel` becomes readable.
+    pub(crate) fn finish(
+        self,
+        record: &RunRecord,
+        upper: Option<OwnedFd>,
+        cancel: Option<BorrowedFd<'_>>,
+    ) -> Option<String> {
+        let collected = self.collect(record, upper, cancel);
         let journal = match self.journal {
             Ok(journal) => journal,
             Err(error) => return Some(error.to_string()),
@@ -167,15 +182,23 @@ impl Recorder {
         closed.or(trouble)
     }
 
-    fn collect(&self, record: &RunRecord, upper: Option<OwnedFd>) -> Result<Collected, StoreError> {
+    fn collect(
+        &self,
+        record: &RunRecord,
+        upper: Option<OwnedFd>,
+        cancel: Option<BorrowedFd<'_>>,
+    ) -> Result<Collected, StoreError> {
         let Some(limits) = &self.artifacts else {
             return Ok(Collected::default());
         };
         let objects = Objects::open(&self.dir);
         let scanner = Secrets(&self.rules);
+        let until = Instant::now() + COLLECTING;
+        let give_up = || Instant::now() >= until || cancel.is_some_and(is_readable);
         let rules = collect::Rules {
             limits: *limits,
             scanner: Some(&scanner),
+            give_up: Some(&give_up),
         };
         match (&self.workspace, upper) {
             (Some(before), _) => match &before.snapshot {
@@ -200,10 +223,22 @@ impl Recorder {
     }
 }
 
+/// Whoever waits for the end of a run does not wait longer than this for its files to be looked at.
+const COLLECTING: Duration = Duration::from_secs(10);
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
 /// An upper layer holds whole files; only the comparison with what it covers tells which of them are new.
 fn tell_changed(collected: &mut Collected, record: &RunRecord) {
     let changes = record.changes.as_deref().unwrap_or_default();
-    let modified: std::collections::BTreeSet<&str> = changes
+    let modified: BTreeSet<&str> = changes
         .iter()
         .filter(|change| change.kind == ChangeKind::Modified)
         .map(|change| change.path.as_str())
@@ -266,187 +301,10 @@ fn writable(request: &Request) -> impl Iterator<Item = (&'static str, &Path)> {
     workspace.chain(mounts).filter(move |_| is_walled)
 }
 
-/// Whether one lies in the other. What does not exist yet is judged by its nearest ancestor that does.
-fn overlap(history: &Path, writable: &Path) -> bool {
-    let real = |path: &Path| {
-        let path = std::path::absolute(path).ok()?;
-        path.ancestors().find_map(|ancestor| {
-            let rest = path.strip_prefix(ancestor).ok()?;
-            Some(ancestor.canonicalize().ok()?.join(rest))
-        })
-    };
-    match (real(history), real(writable)) {
-        (Some(history), Some(writable)) => {
-            history.starts_with(&writable) || writable.starts_with(&history)
-        }
-        _ => false,
-    }
-}
-
 /// The one place in the data directory that programs may be given: private workspaces, which hold no history.
 fn is_below(work: &Path, writable: &Path) -> bool {
     match (work.canonicalize(), writable.canonicalize()) {
         (Ok(work), Ok(writable)) => writable != work && writable.starts_with(work),
         _ => false,
     }
-}
-
-struct About {
-    kind: RunKind,
-    tags: BTreeMap<String, String>,
-    parent: Option<RunId>,
-    payload: Option<Value>,
-}
-
-/// Everything that is known before the start, without its secrets, and how many there were.
-fn opening(request: &Request, birth: Birth, about: About, rules: &Rules) -> (Opening, u64) {
-    let argv: Vec<String> = request
-        .argv
-        .iter()
-        .map(|argument| readable(argument.as_bytes()))
-        .collect();
-    let (command, mut redactions) = redact::redact_arguments(rules, &argv);
-    let mut payload = about.payload;
-    if let Some(payload) = &mut payload {
-        redactions += redact::redact_json(rules, payload);
-    }
-    let mut policy = policy(request);
-    redactions += redact::redact_json(rules, &mut policy);
-    let mut tags = BTreeMap::new();
-    for (key, value) in about.tags {
-        let (value, count) = redact::redact_text(rules, &value);
-        redactions += count;
-        tags.insert(key, value);
-    }
-    let system = rustix::system::uname();
-    let opening = Opening {
-        run_id: birth.run_id,
-        started_at: birth.started_at,
-        command,
-        cwd: request
-            .cwd
-            .as_ref()
-            .map(|cwd| readable(cwd.as_os_str().as_bytes())),
-        environment: request
-            .env
-            .iter()
-            .map(|(name, _)| readable(name.as_bytes()))
-            .collect(),
-        kind: about.kind,
-        backend: request.backend.as_str().to_owned(),
-        tags,
-        parent: about.parent,
-        policy,
-        payload,
-        host: HostFacts {
-            name: system.nodename().to_string_lossy().into_owned(),
-            kernel: system.release().to_string_lossy().into_owned(),
-            uid: rustix::process::getuid().as_raw(),
-        },
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    (opening, redactions)
-}
-
-fn closing(record: &RunRecord, collected: Collected) -> Closing {
-    Closing {
-        ended_at: record.ended_at.parse().unwrap_or_else(|_| Timestamp::now()),
-        ending: (&record.ending).into(),
-        exit_code: record.exit_code,
-        signal: record.signal.clone(),
-        usage: record.usage,
-        enforced_by: record.enforced_by.clone(),
-        isolation: record.isolation.clone(),
-        denials: record.denials.clone(),
-        changes: record.changes.clone(),
-        redactions: 0,
-        stdout: StreamSeen::default(),
-        stderr: StreamSeen::default(),
-        artifacts: collected.artifacts,
-        left_out: collected.left_out,
-    }
-}
-
-/// The texts in a closing that the program had a say in: messages with its paths, names of its files.
-fn redact_closing(closing: &mut Closing, rules: &Rules) -> u64 {
-    use cofferdam_contract::ending::EndingRecord;
-    let mut count = 0;
-    let mut clean = |text: &mut String| {
-        let (clean, found) = redact::redact_text(rules, text);
-        if found > 0 {
-            *text = clean;
-            count += found;
-        }
-    };
-    match &mut closing.ending {
-        EndingRecord::NeverStarted { step, message, .. } => {
-            clean(step);
-            clean(message);
-        }
-        EndingRecord::Stopped { .. } | EndingRecord::Exited | EndingRecord::Signaled => {}
-    }
-    for denial in &mut closing.denials {
-        clean(&mut denial.what);
-    }
-    for change in closing.changes.iter_mut().flatten() {
-        clean(&mut change.path);
-    }
-    for artifact in &mut closing.artifacts {
-        clean(&mut artifact.path);
-    }
-    for left_out in &mut closing.left_out {
-        clean(&mut left_out.path);
-    }
-    count
-}
-
-/// What was allowed, in the units that the names say; null is no limit.
-fn policy(request: &Request) -> Value {
-    let path = |path: &Path| readable(path.as_os_str().as_bytes());
-    json!({
-        "limits": limits(&request.limits),
-        "network": match request.network {
-            Network::Denied => "denied",
-            Network::Allowed => "allowed",
-        },
-        "root": match &request.root {
-            Root::HostUsr => "host".to_owned(),
-            Root::Dir(dir) => path(dir),
-        },
-        "workspace": request.workspace.as_ref().map(|workspace| json!({
-            "path": path(&workspace.path),
-            "access": match workspace.access {
-                WorkspaceAccess::ReadWrite => "rw",
-                WorkspaceAccess::ReadOnly => "ro",
-                WorkspaceAccess::CopyOnWrite => "cow",
-            },
-        })),
-        "mounts": request.mounts.iter().map(|mount| json!({
-            "source": path(&mount.source),
-            "target": path(&mount.target),
-            "access": match mount.access {
-                MountAccess::ReadWrite => "rw",
-                MountAccess::ReadOnly => "ro",
-            },
-        })).collect::<Vec<_>>(),
-        "waived": request.waived,
-    })
-}
-
-fn limits(limits: &Limits) -> Value {
-    let milliseconds = |cap: Cap<std::time::Duration>| {
-        cap.at_most()
-            .map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
-    };
-    let bytes = |cap: Cap<Bytes>| cap.at_most().map(Bytes::get);
-    json!({
-        "wall_time_ms": milliseconds(limits.wall_time),
-        "cpu_time_ms": milliseconds(limits.cpu_time),
-        "memory_bytes": bytes(limits.memory),
-        "output_bytes": bytes(limits.output),
-        "processes": limits.processes.at_most(),
-        "disk_bytes": bytes(limits.disk),
-        "open_files": limits.open_files.at_most(),
-        "cpus_milli": limits.cpus.at_most().map(CpuShare::milli),
-    })
 }

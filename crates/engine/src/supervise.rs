@@ -20,7 +20,7 @@ use cofferdam_sys::seccomp::{self, Received};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::capture::{Budget, Drain, Drained};
+use crate::capture::{Budget, Drain, Drained, ResultDrain};
 use crate::denials;
 use crate::feed::Feed;
 use crate::plan::Terms;
@@ -38,6 +38,7 @@ pub(crate) struct Running<'a> {
     pub(crate) feed: Feed,
     pub(crate) stdout: Drain,
     pub(crate) stderr: Drain,
+    pub(crate) result: Option<ResultDrain>,
     pub(crate) budget: Budget,
     /// Where the run is being written down, if it is.
     pub(crate) recorder: Option<Recorder>,
@@ -56,6 +57,7 @@ pub(crate) struct Ended {
     pub(crate) usage: Usage,
     pub(crate) stdout: Drain,
     pub(crate) stderr: Drain,
+    pub(crate) result: Option<ResultDrain>,
     pub(crate) denials: Vec<Denial>,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) proc: ProcView,
@@ -124,6 +126,7 @@ enum Source {
     Control,
     Stdout,
     Stderr,
+    Result,
     Stdin,
     Listener,
     Cancel,
@@ -138,6 +141,7 @@ impl Supervisor<'_> {
                 Source::Control => self.listen()?,
                 Source::Stdout => self.drain(Stream::Stdout),
                 Source::Stderr => self.drain(Stream::Stderr),
+                Source::Result => self.drain_result(),
                 Source::Stdin => self.run.feed.advance(),
                 // Nobody is left who could call.
                 Source::Listener if !happened.contains(PollFlags::IN) => self.listener = None,
@@ -174,6 +178,10 @@ impl Supervisor<'_> {
             ),
             (Source::Stdout, self.run.stdout.interest()),
             (Source::Stderr, self.run.stderr.interest()),
+            (
+                Source::Result,
+                self.run.result.as_ref().and_then(ResultDrain::interest),
+            ),
             (Source::Stdin, self.run.feed.interest()),
             (
                 Source::Listener,
@@ -286,6 +294,12 @@ impl Supervisor<'_> {
         }
     }
 
+    fn drain_result(&mut self) {
+        if let Some(result) = &mut self.run.result {
+            result.advance(&mut self.buffer);
+        }
+    }
+
     /// Answers a refused call and counts it.
     fn note_denial(&mut self) {
         let Some(listener) = &self.listener else {
@@ -391,6 +405,7 @@ impl Supervisor<'_> {
             usage,
             stdout: self.run.stdout,
             stderr: self.run.stderr,
+            result: self.run.result,
             denials: denials::list(&self.denied, without_route),
             recorder: self.run.recorder,
             proc: self.proc,
@@ -433,11 +448,16 @@ impl Supervisor<'_> {
         loop {
             self.drain(Stream::Stdout);
             self.drain(Stream::Stderr);
-            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(3);
+            self.drain_result();
+            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4);
             for drain in [&mut self.run.stdout, &mut self.run.stderr] {
                 if let Some((fd, flags)) = drain.last_interest() {
                     fds.push(PollFd::from_borrowed_fd(fd, flags));
                 }
+            }
+            let result = self.run.result.as_mut();
+            if let Some((fd, flags)) = result.and_then(ResultDrain::last_interest) {
+                fds.push(PollFd::from_borrowed_fd(fd, flags));
             }
             if fds.is_empty() {
                 return;

@@ -40,6 +40,7 @@ fn walks(tree: &Path, place: &Path) -> Outcome {
     let rules = Rules {
         limits: ArtifactLimits::default(),
         scanner: None,
+        give_up: None,
     };
     let objects = Objects::open(&DataDir::at(place.join("walks")));
     let nothing = median(9, || collect(top.as_fd(), Some(&before), &objects, &rules))?;

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::units::Bytes;
@@ -12,10 +12,11 @@ use jiff::Timestamp;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use crate::data_dir::DataDir;
 use crate::database::{History, KeptOutput, NewRun, Query, StatusFilter};
 use crate::error::StoreError;
 use crate::id::RunId;
-use crate::journal::{self, Writer};
+use crate::journal::{self, Found};
 use crate::log::{self, Chunk};
 use crate::model::{LogFacts, Opening, Outcome, Status, StreamKept};
 use crate::objects::Objects;
@@ -50,11 +51,15 @@ pub enum Others {
 }
 
 /// What became of the journals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Adopted {
     pub ended: u64,
     pub interrupted: u64,
     pub running: u64,
+    /// Journals that could not be read, and why. They stay where they are.
+    pub passed_over: Vec<(PathBuf, String)>,
+    /// Whether somebody else was at it for so long that we went on without.
+    pub is_busy: bool,
 }
 
 /// One transaction takes at most this many runs, and about this much output: neither a lock nor memory is held for long.
@@ -64,6 +69,9 @@ const BATCH_BYTES: usize = 32 << 20;
 const INLINE: usize = 16 << 10;
 /// A journal without its first frame is one that is just being made, or whose maker was killed before it started anything.
 const UNBORN_FOR: Duration = Duration::from_secs(60);
+/// How long somebody else's adoption is waited for: one that was stopped must not stop us.
+const PATIENCE: Duration = Duration::from_secs(5);
+const NAP: Duration = Duration::from_millis(2);
 
 /// Takes in every journal whose writer is gone, and notes the runs that go on.
 pub fn adopt(
@@ -72,8 +80,15 @@ pub fn adopt(
     others: Others,
 ) -> Result<Adopted, StoreError> {
     let spool = history.dir().spool();
-    let Some(_lock) = lock(&spool, others)? else {
-        return Ok(Adopted::default());
+    let _lock = match lock(&spool, others)? {
+        Lock::Ours(lock) => lock,
+        Lock::Nothing => return Ok(Adopted::default()),
+        Lock::Theirs => {
+            return Ok(Adopted {
+                is_busy: true,
+                ..Adopted::default()
+            });
+        }
     };
     let mut adoption = Adoption {
         objects: Objects::open(history.dir()),
@@ -93,21 +108,36 @@ pub fn adopt(
     Ok(adoption.done)
 }
 
-/// One at a time: two would do the same work twice. `None` where somebody else is at it and may be left to it, and where there is nothing to adopt.
-fn lock(spool: &Path, others: Others) -> Result<Option<File>, StoreError> {
+/// Whether there are journals at all.
+pub fn is_waiting(dir: &DataDir) -> bool {
+    journals(&dir.spool()).is_ok_and(|found| !found.is_empty())
+}
+
+enum Lock {
+    Ours(File),
+    Theirs,
+    /// There is nothing to adopt.
+    Nothing,
+}
+
+/// One at a time: two would do the same work twice.
+fn lock(spool: &Path, others: Others) -> Result<Lock, StoreError> {
     let file = match File::open(spool) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::Nothing),
         Err(error) => return Err(StoreError::io("read", spool)(error)),
     };
-    let how = match others {
-        Others::WaitFor => FlockOperation::LockExclusive,
-        Others::LeaveItTo => FlockOperation::NonBlockingLockExclusive,
-    };
-    match rustix::fs::flock(&file, how) {
-        Ok(()) => Ok(Some(file)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(errno) => Err(StoreError::io("lock", spool)(errno.into())),
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Lock::Ours(file)),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if others == Others::WaitFor && Instant::now() < until => {
+                std::thread::sleep(NAP);
+            }
+            Err(Errno::WOULDBLOCK) => return Ok(Lock::Theirs),
+            Err(errno) => return Err(StoreError::io("lock", spool)(errno.into())),
+        }
     }
 }
 
@@ -148,22 +178,32 @@ impl Adoption<'_> {
         path: PathBuf,
         going_on: &mut Vec<Opening>,
     ) -> Result<(), StoreError> {
-        // Asked before reading: once its writer is gone a journal no longer changes.
-        let found = journal::writer(&path).and_then(|writer| Ok((writer, journal::read(&path)?)));
-        let (writer, read) = match found {
-            Ok(found) => found,
+        let read = match journal::look(&path) {
+            Ok(Found::Left(read)) => read,
+            Ok(Found::Alive(read)) => {
+                self.done.running += 1;
+                going_on.extend(read.opening);
+                return Ok(());
+            }
+            Ok(Found::Unborn) => {
+                remove_unborn(&path);
+                return Ok(());
+            }
+            Ok(Found::NotUnderstood) => {
+                self.passed_over(path, "it is damaged, or of another version".to_owned());
+                return Ok(());
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(StoreError::io("read", path)(error)),
+            // One that cannot be read must not hide all the others.
+            Err(error) => {
+                self.passed_over(path, error.to_string());
+                return Ok(());
+            }
         };
         let Some(opening) = read.opening.filter(|opening| opening.run_id == id) else {
-            remove_unborn(&path, writer);
+            self.passed_over(path, "it is the journal of another run".to_owned());
             return Ok(());
         };
-        if writer == Writer::Alive {
-            self.done.running += 1;
-            going_on.push(opening);
-            return Ok(());
-        }
         let outcome = match read.closing {
             Some(closing) => {
                 self.done.ended += 1;
@@ -182,6 +222,10 @@ impl Adoption<'_> {
             self.commit()?;
         }
         Ok(())
+    }
+
+    fn passed_over(&mut self, path: PathBuf, why: String) {
+        self.done.passed_over.push((path, why));
     }
 
     fn keep(
@@ -259,15 +303,10 @@ impl Adoption<'_> {
     }
 }
 
-fn remove_unborn(path: &Path, writer: Writer) {
-    let old = std::fs::symlink_metadata(path)
-        .and_then(|found| found.modified())
-        .is_ok_and(|made| {
-            SystemTime::now()
-                .duration_since(made)
-                .is_ok_and(|age| age > UNBORN_FOR)
-        });
-    if writer == Writer::Gone && old {
+fn remove_unborn(path: &Path) {
+    let made = std::fs::symlink_metadata(path).and_then(|found| found.modified());
+    let age = made.map(|made| SystemTime::now().duration_since(made));
+    if age.is_ok_and(|age| age.is_ok_and(|age| age > UNBORN_FOR)) {
         let _ = std::fs::remove_file(path);
     }
 }

@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, UnshareFlags, futex};
 use crate::blueprint::{Blueprint, Isolation, Routes};
 use crate::clone;
 use crate::init::Failure;
-use crate::protocol::{self, MAX_FDS, Stage};
+use crate::protocol::{self, MAX_FDS, RESULT_FD, Stage};
 use crate::{landlock, network, raw, routes, seccomp};
 
 const BUILDING: u32 = 0;
@@ -168,15 +168,22 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     if !blueprint.filter.is_empty() {
         install_filter(start).map_err(at(Stage::Seccomp))?;
     }
-    let fds = await_word(start.control).map_err(at(Stage::Descriptors))?;
-    let [Some(stdin), Some(stdout), Some(stderr), joins @ ..] = &fds else {
+    let (kind, fds) = await_word(start.control).map_err(at(Stage::Descriptors))?;
+    let [Some(stdin), Some(stdout), Some(stderr), rest @ ..] = &fds else {
         return Err((Stage::Descriptors, Errno::BADMSG));
+    };
+    let (result, joins) = match (kind, rest.as_slice()) {
+        (protocol::KIND_GO_WITH_RESULT, [Some(result), joins @ ..]) => (Some(result), joins),
+        (_, joins) => (None, joins),
     };
     for join in joins.iter().flatten() {
         rustix::io::write(join, b"0").map_err(at(Stage::Cgroup))?;
     }
     rustix::process::chdir(blueprint.program.cwd()).map_err(at(Stage::Cwd))?;
     streams_onto_standard([stdin, stdout, stderr]).map_err(at(Stage::Descriptors))?;
+    if let Some(result) = result {
+        result_onto_its_number(result).map_err(at(Stage::Descriptors))?;
+    }
     // Last, since the lowest limit on descriptors leaves no room for ours.
     for (resource, value) in &blueprint.rlimits {
         let limit = Rlimit {
@@ -208,7 +215,7 @@ fn forget_the_callers_settings_best_effort() {
 }
 
 /// Waits for the supervisor's word, which brings the program's streams and the version 1 cgroups that it enters. A supervisor that is gone sends none.
-fn await_word(control: BorrowedFd<'_>) -> Result<[Option<OwnedFd>; MAX_FDS], Errno> {
+fn await_word(control: BorrowedFd<'_>) -> Result<(u8, [Option<OwnedFd>; MAX_FDS]), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0u8; 1];
@@ -236,7 +243,7 @@ fn await_word(control: BorrowedFd<'_>) -> Result<[Option<OwnedFd>; MAX_FDS], Err
             }
         }
     }
-    Ok(fds)
+    Ok((byte[0], fds))
 }
 
 /// Nothing that is executed from here on can gain a capability, whatever its file says.
@@ -300,6 +307,21 @@ fn streams_onto_standard(streams: [&OwnedFd; 3]) -> Result<(), Errno> {
         // SAFETY: replaces a standard descriptor, which no type in this process owns.
         unsafe { raw::syscall(libc::SYS_dup3, [from, standard, 0, 0, 0, 0])? };
     }
+    Ok(())
+}
+
+/// Last of all: another of the received descriptors may have this number, and be of no use any more. The control socket never has it.
+fn result_onto_its_number(result: &OwnedFd) -> Result<(), Errno> {
+    let from = result.as_raw_fd();
+    if from == RESULT_FD {
+        return rustix::io::fcntl_setfd(result, rustix::io::FdFlags::empty());
+    }
+    let (from, to) = (
+        from.cast_unsigned() as usize,
+        RESULT_FD.cast_unsigned() as usize,
+    );
+    // SAFETY: whatever has this number belongs to nothing that is used from here on: this process executes or ends.
+    unsafe { raw::syscall(libc::SYS_dup3, [from, to, 0, 0, 0, 0])? };
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::blueprint::{Blueprint, Identity, Isolation, Privileged};
 use crate::clone::{self, Forked, Stack};
 use crate::init::{self, Order, Stacks};
-use crate::protocol::{self, Event};
+use crate::protocol::{self, Event, Given, RESULT_FD};
 
 /// A sandbox whose init runs. Dropping it closes the lifeline, so nothing of it can outlive its owner.
 #[derive(Debug)]
@@ -82,8 +82,8 @@ pub fn launch(
     let mut keep: Vec<i32> = blueprint.trees.iter().map(AsRawFd::as_raw_fd).collect();
     keep.push(theirs.as_raw_fd());
     keep.sort_unstable();
-    if keep.first().is_some_and(|&fd| fd < 3) {
-        // A caller without standard streams: init would put /dev/null over what it needs.
+    if keep.first().is_some_and(|&fd| fd <= RESULT_FD) {
+        // A caller without standard streams: init would put /dev/null over what it needs, or the program its result channel.
         return Err(LaunchError::Socket(Errno::BADF));
     }
     let identity = match blueprint.isolation {
@@ -158,8 +158,8 @@ impl Sandbox {
     }
 
     /// Lets the blueprint's program go, with these standard streams, in the version 1 cgroups whose `tasks` files are given.
-    pub fn go(&self, stdio: [BorrowedFd<'_>; 3], joins: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        protocol::send_go(self.control.as_fd(), stdio, joins)
+    pub fn go(&self, streams: &Given<'_>, joins: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        protocol::send_go(self.control.as_fd(), streams, joins)
     }
 
     /// The next event, without waiting: `Err(AGAIN)` when there is none yet, `Ok(None)` when init has gone.

@@ -16,12 +16,14 @@ use rustix::net::{
 
 use crate::routes::Counters;
 
-/// Descriptors in one message at most: stdin, stdout, stderr and a join file for each version 1 controller.
+/// Descriptors in one message at most: stdin, stdout, stderr, the result channel and a join file for each version 1 controller.
 pub(crate) const MAX_FDS: usize = 8;
 
 pub(crate) const KIND_MAPPED: u8 = 1;
 /// Brings the program's streams and its version 1 cgroups; for the program's process, not for init.
 const KIND_GO: u8 = 2;
+/// The same, with the result channel after the streams.
+pub(crate) const KIND_GO_WITH_RESULT: u8 = 3;
 
 const KIND_SETUP_FAILED: u8 = 16;
 const KIND_READY: u8 = 17;
@@ -317,13 +319,29 @@ pub(crate) fn send(
 /// Lets the program go, with these standard streams, inside the version 1 cgroups whose `tasks` files are given.
 pub(crate) fn send_go(
     control: BorrowedFd<'_>,
-    stdio: [BorrowedFd<'_>; 3],
+    streams: &Given<'_>,
     joins: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    let mut fds: Vec<BorrowedFd<'_>> = stdio.to_vec();
+    let mut fds: Vec<BorrowedFd<'_>> = streams.stdio.to_vec();
+    fds.extend(streams.result);
     fds.extend_from_slice(joins);
-    send(control, &[KIND_GO], &fds)
+    let kind = match streams.result {
+        None => KIND_GO,
+        Some(_) => KIND_GO_WITH_RESULT,
+    };
+    send(control, &[kind], &fds)
 }
+
+/// The descriptors that a program begins with.
+#[derive(Debug)]
+pub struct Given<'a> {
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// Becomes descriptor [`RESULT_FD`]: where the program answers, apart from what it prints.
+    pub result: Option<BorrowedFd<'a>>,
+}
+
+/// The number that the result channel has in the program.
+pub const RESULT_FD: i32 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -66,6 +66,8 @@ pub(super) struct Binary {
 pub(super) struct Contestant {
     pub(super) name: &'static str,
     words: Vec<OsString>,
+    /// Where it keeps history, if it does.
+    history: Option<PathBuf>,
 }
 
 impl Binary {
@@ -95,7 +97,31 @@ impl Binary {
         let binary = Self { dir: dir.clone() };
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
         fs::copy(&built, binary.path()).map_err(failed)?;
+        fs::create_dir(binary.history()).map_err(failed)?;
+        fs::set_permissions(binary.history(), fs::Permissions::from_mode(0o777)).map_err(failed)?;
         Ok(binary)
+    }
+
+    fn history(&self) -> PathBuf {
+        self.dir.join("history")
+    }
+
+    /// How many runs wait to be taken into the database.
+    pub(super) fn journals(&self) -> Result<usize, String> {
+        let spool = self.history().join("spool");
+        let entries =
+            fs::read_dir(&spool).map_err(|error| format!("{}: {error}", spool.display()))?;
+        Ok(entries.count())
+    }
+
+    /// Another verb of ours.
+    pub(super) fn verb(&self, privilege: Privilege, words: &[&str]) -> Contestant {
+        let path = self.path();
+        let path = path.to_string_lossy();
+        Contestant {
+            history: Some(self.history()),
+            ..Contestant::new("cofferdam", privilege, &[&[&*path], words].concat())
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -121,13 +147,10 @@ impl Binary {
         flags: &[&str],
         program: &[&str],
     ) -> Contestant {
-        let path = self.path();
-        let path = path.to_string_lossy();
-        Contestant::new(
+        Contestant {
             name,
-            privilege,
-            &[&[&*path, "run"], flags, &["--"], program].concat(),
-        )
+            ..self.verb(privilege, &[&["run"], flags, &["--"], program].concat())
+        }
     }
 }
 
@@ -147,6 +170,7 @@ impl Contestant {
         Self {
             name,
             words: prefix.iter().chain(words).map(OsString::from).collect(),
+            history: None,
         }
     }
 
@@ -163,6 +187,9 @@ impl Contestant {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", "/nonexistent");
+        if let Some(history) = &self.history {
+            command.env("COFFERDAM_DATA_DIR", history);
+        }
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())

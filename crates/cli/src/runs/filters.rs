@@ -28,10 +28,13 @@ const STOPPING: [LimitName; 6] = [
     LimitName::Disk,
 ];
 
-/// Ids that stand in filters are looked up first.
+/// Ids that stand in filters are looked up first. A whole one is believed: the run may have been removed since, and what is older than it, or was started by it, is there all the same.
 pub(crate) fn query(args: &ListArgs, history: &History, now: Timestamp) -> Result<Query, Failure> {
     let resolve = |asked: &Option<String>| {
-        let found = asked.as_deref().map(|asked| history.resolve(asked));
+        let found = asked.as_deref().map(|asked| match asked.parse() {
+            Ok(id) => Ok(id),
+            Err(_) => history.resolve(asked),
+        });
         found.transpose()
     };
     let ids = Ids {

@@ -84,7 +84,7 @@ fn more(page: &Page) -> Option<String> {
     let next = page.next?;
     let shown = page.runs.len();
     Some(format!(
-        "{shown} shown; older ones: cofferdam runs list --before {next}"
+        "{shown} shown; for older ones, add --before {next}"
     ))
 }
 

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_store::RunId;
+use cofferdam_store::journal::{self, Writer};
 use cofferdam_store::log::{self, Chunk};
 use cofferdam_store::model::{Outcome, StoredRun, StreamKept};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -31,17 +32,18 @@ pub(crate) fn logs(args: &LogsArgs, kept: &Kept) -> Result<ExitCode, Failure> {
     let mut printer = Printer::new(args, run.opening.started_at, target);
     if args.follow {
         drop(history);
-        follow(&mut printer, || fetch(kept, id), output::write_stdout, wait)?;
+        let mut followed = Followed::default();
+        let fetch = || followed.more(kept, id);
+        follow(&mut printer, fetch, output::write_stdout, wait)?;
+        tell_cuts(followed.stored.as_ref(), Streams::of(args));
         return Ok(ExitCode::SUCCESS);
     }
     let chunks = history.output(id)?;
     if chunks.is_empty() {
-        output::note("this run wrote nothing");
+        output::note(nothing(&run));
     }
     print(args, &mut printer, &run, &chunks, target)?;
-    for note in cuts(&run, Streams::of(args)) {
-        output::note(&note);
-    }
+    tell_cuts(Some(&run), Streams::of(args));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -91,6 +93,23 @@ const fn each_stream(run: &StoredRun) -> [(Stream, StreamKept); 2] {
     ]
 }
 
+/// Why there is no output. What was written last is held back until it is known to be no part of a secret, and goes with whoever ran it if they are killed.
+fn nothing(run: &StoredRun) -> &'static str {
+    match &run.outcome {
+        Outcome::Running => "nothing of this run's output is there yet",
+        Outcome::Ended(closing) if closing.stdout.bytes + closing.stderr.bytes == 0 => {
+            "this run wrote nothing"
+        }
+        Outcome::Ended(_) | Outcome::Interrupted { .. } => "nothing of this run's output is kept",
+    }
+}
+
+fn tell_cuts(run: Option<&StoredRun>, streams: Streams) {
+    for note in run.into_iter().flat_map(|run| cuts(run, streams)) {
+        output::note(&note);
+    }
+}
+
 /// What is not there any more is said.
 fn cuts(run: &StoredRun, streams: Streams) -> Vec<String> {
     let mut notes = Vec::new();
@@ -106,25 +125,53 @@ fn cuts(run: &StoredRun, streams: Streams) -> Vec<String> {
     notes
 }
 
-/// What a run that may go on has written so far, and where it stands. The outcome is read first, so that what an ended run wrote is all there.
-fn fetch(kept: &Kept, id: RunId) -> Result<(Vec<Chunk>, Outcome), Failure> {
-    let history = open_history(kept)?;
-    let outcome = history.get(id)?.outcome;
-    Ok((history.output(id)?, outcome))
+/// How far a run was followed. Its journal has all of its output; what is stored of a run that has ended may be cut, and then is not the rest of what was printed before. So the
+/// journal is read as long as it is there, and is not taken in by us.
+#[derive(Debug, Default)]
+struct Followed {
+    /// Where reading the journal goes on.
+    journal: u64,
+    seen: Seen,
+    /// Where the journal is gone.
+    stored: Option<StoredRun>,
+}
+
+impl Followed {
+    /// What is new, and whether more may come.
+    fn more(&mut self, kept: &Kept, id: RunId) -> Result<(Vec<Chunk>, Writer), Failure> {
+        if let Some((read, writer)) = journal::follow(&kept.dir, id, self.journal)? {
+            self.journal = read.end;
+            self.seen.count(&read.chunks);
+            return Ok((read.chunks, writer));
+        }
+        let history = open_history(kept)?;
+        let run = history.get(id)?;
+        let mut chunks = history.output(id)?;
+        // Somebody else took it in before we saw the end. What was cut does not go on where we were.
+        for (stream, _) in each_stream(&run)
+            .iter()
+            .filter(|(_, kept)| kept.removed > 0)
+        {
+            if *self.seen.of(*stream) > 0 {
+                chunks.retain(|chunk| chunk.stream != *stream);
+            }
+        }
+        self.stored = Some(run);
+        Ok((self.seen.new_of(&chunks), Writer::Gone))
+    }
 }
 
 /// Prints what is new until the run has ended or nobody reads.
 fn follow(
     printer: &mut Printer,
-    mut fetch: impl FnMut() -> Result<(Vec<Chunk>, Outcome), Failure>,
+    mut fetch: impl FnMut() -> Result<(Vec<Chunk>, Writer), Failure>,
     mut write: impl FnMut(&[u8]) -> Result<Reader, Failure>,
     mut wait: impl FnMut() -> Reader,
 ) -> Result<(), Failure> {
-    let mut seen = Seen::default();
     loop {
-        let (chunks, outcome) = fetch()?;
-        let mut bytes = printer.more(&seen.new_of(&chunks));
-        let goes_on = matches!(outcome, Outcome::Running);
+        let (chunks, writer) = fetch()?;
+        let mut bytes = printer.more(&chunks);
+        let goes_on = writer == Writer::Alive;
         if !goes_on {
             bytes.extend(printer.finish());
         }
@@ -158,21 +205,28 @@ struct Seen {
 }
 
 impl Seen {
+    fn count(&mut self, chunks: &[Chunk]) {
+        for chunk in chunks {
+            *self.of(chunk.stream) += chunk.bytes.len();
+        }
+    }
+
+    fn of(&mut self, stream: Stream) -> &mut usize {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    /// What was not seen before of all that there is.
     fn new_of(&mut self, chunks: &[Chunk]) -> Vec<Chunk> {
-        let mut before = Self {
-            stdout: self.stdout,
-            stderr: self.stderr,
-        };
+        let mut before = Self { ..*self };
         let mut new = Vec::new();
         for chunk in chunks {
-            let (skip, seen) = match chunk.stream {
-                Stream::Stdout => (&mut before.stdout, &mut self.stdout),
-                Stream::Stderr => (&mut before.stderr, &mut self.stderr),
-            };
+            let skip = before.of(chunk.stream);
             let known = (*skip).min(chunk.bytes.len());
             *skip -= known;
             let fresh = chunk.bytes.get(known..).unwrap_or_default();
-            *seen += fresh.len();
             if !fresh.is_empty() {
                 new.push(Chunk {
                     bytes: fresh.to_vec(),
@@ -180,6 +234,7 @@ impl Seen {
                 });
             }
         }
+        self.count(&new);
         new
     }
 }
@@ -190,15 +245,19 @@ mod tests {
     use crate::runs::sample::{self, STARTED, err, out};
 
     /// The reader goes at a write, or after some looks at which nothing is new.
-    fn followed(states: Vec<(Vec<Chunk>, Outcome)>, until: usize) -> (String, usize) {
+    fn followed(states: Vec<(Vec<Chunk>, Writer)>, until: usize) -> (String, usize) {
         let patience = 10;
         let mut printer = Printer::new(&LogsArgs::default(), STARTED, Target::Pipe);
         let mut states = states.into_iter();
+        let mut seen = Seen::default();
         let mut printed = Vec::new();
         let (mut waited, mut writes) = (0, 0);
         let done = follow(
             &mut printer,
-            || Ok(states.next().unwrap_or((Vec::new(), Outcome::Running))),
+            || {
+                let (chunks, writer) = states.next().unwrap_or((Vec::new(), Writer::Alive));
+                Ok((seen.new_of(&chunks), writer))
+            },
             |bytes| {
                 printed.extend_from_slice(bytes);
                 writes += 1;
@@ -224,34 +283,31 @@ mod tests {
     #[test]
     fn only_what_is_new_is_printed() {
         let states = vec![
-            (vec![out(0, b"on")], Outcome::Running),
-            (vec![out(0, b"on")], Outcome::Running),
+            (vec![out(0, b"on")], Writer::Alive),
+            (vec![out(0, b"on")], Writer::Alive),
             (
                 vec![out(0, b"on"), err(1, b"!"), out(2, b"e\n")],
-                Outcome::Running,
+                Writer::Alive,
             ),
             // Adopted: the pieces are joined.
-            (
-                vec![out(0, b"one\nend"), err(1, b"!?")],
-                sample::exited(0).outcome,
-            ),
+            (vec![out(0, b"one\nend"), err(1, b"!?")], Writer::Gone),
         ];
         assert_eq!(followed(states, 99), ("on!e\nend?".to_owned(), 3));
     }
 
     #[test]
     fn nobody_reading_ends_it() {
-        let states = vec![(vec![out(0, b"a\n")], Outcome::Running)];
+        let states = vec![(vec![out(0, b"a\n")], Writer::Alive)];
         assert_eq!(followed(states, 1), ("a\n".to_owned(), 0));
-        let quiet = vec![(vec![out(0, b"a\n")], Outcome::Running)];
+        let quiet = vec![(vec![out(0, b"a\n")], Writer::Alive)];
         assert_eq!(followed(quiet, 99), ("a\n".to_owned(), 10));
     }
 
     #[test]
     fn what_was_cut_short_when_stored_prints_nothing_twice() {
         let states = vec![
-            (vec![out(0, b"a long line\n")], Outcome::Running),
-            (vec![out(0, b"a l")], sample::exited(0).outcome),
+            (vec![out(0, b"a long line\n")], Writer::Alive),
+            (vec![out(0, b"a l")], Writer::Gone),
         ];
         assert_eq!(followed(states, 99).0, "a long line\n");
     }

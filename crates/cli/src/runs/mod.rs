@@ -25,7 +25,6 @@ pub(crate) use contents::contents;
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_store::adopt::Others;
 use cofferdam_store::model::StoredRun;
 use cofferdam_store::{DataDir, History};
 
@@ -70,7 +69,7 @@ impl Kept {
 /// The one way to history: every verb that reads comes through here, and sees every run that has ended.
 pub(crate) fn open_history(kept: &Kept) -> Result<History, Failure> {
     let mut history = History::open(&kept.dir)?;
-    history::take_in(&mut history, &kept.settings, Others::WaitFor)?;
+    history::take_in_for_reading(&mut history, &kept.settings);
     Ok(history)
 }
 

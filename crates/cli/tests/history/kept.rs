@@ -209,3 +209,20 @@ fn a_payload_is_kept_with_its_seal() {
     );
     assert!(!shown.to_string().contains("s3cr3t"), "{shown}");
 }
+
+/// Arguments are bytes, records are text.
+#[test]
+fn arguments_that_are_not_text_are_kept_as_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    let host = host!();
+    let odd = OsStr::from_bytes(b"a\xff\x1b[2J\n");
+    let args = [OsStr::new("run"), OsStr::new("--"), OsStr::new("true"), odd];
+    host.run(args).assert_success();
+    let shown = told(&host, &["runs", "show", "latest", "--json"]);
+    let kept = shown["command"][1].as_str().unwrap();
+    assert!(kept.starts_with("a\\xff"), "{kept:?}");
+    let list = host.run(["runs", "list"]).out();
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(!list.contains('\u{1b}'), "{list}");
+}

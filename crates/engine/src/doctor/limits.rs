@@ -166,6 +166,7 @@ impl Probe {
             Grant::new(trial::request("", limits))?,
             host,
             plan::Evidence::Ending,
+            plan::Channel::None,
         )?;
         Ok(plan.terms.enforced_by)
     }

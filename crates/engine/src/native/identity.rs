@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cofferdam_contract::request::{MountAccess, Request, Root, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Identity, Privileged};
@@ -16,8 +17,20 @@ use crate::host::{Host, Privilege};
 
 /// The sandbox's user and group as the program sees them.
 const INSIDE_ID: u32 = 1000;
-/// Outside ids of sandboxes that root starts: above every range in use, and distinct for every sandbox alive, since pids are.
+/// Outside ids of sandboxes that root starts, above every range in use. The first of a process has an id that no other process's first has, since pids are distinct.
 const OUTSIDE_BASE: u32 = 0x7000_0000;
+/// A process that starts many, as a daemon does, has 256 more, which no neighbour in the order of pids has.
+const MORE_BASE: u32 = OUTSIDE_BASE + 0x0040_0000;
+
+/// An outside id that no other sandbox alive has.
+fn distinct_id() -> u32 {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let pid = std::process::id();
+    match STARTED.fetch_add(1, Ordering::Relaxed) {
+        0 => OUTSIDE_BASE + (pid & 0x003f_ffff),
+        count => MORE_BASE + ((pid & 0x3_ffff) << 8 | (count & 0xff)),
+    }
+}
 
 /// Where a source of the request is found when the sandbox is built.
 #[derive(Debug, Default)]
@@ -46,7 +59,7 @@ pub(crate) fn identify(request: &Request, host: &Host) -> Result<(Identity, Tree
             return Ok((identity(uid, gid, Privileged::No), trees));
         }
         Privilege::Root => {
-            let distinct = OUTSIDE_BASE + (std::process::id() & 0x003f_ffff);
+            let distinct = distinct_id();
             identity(distinct, distinct, Privileged::Yes)
         }
     };

@@ -132,11 +132,11 @@ fn memory_limits_never_add_up_to_more_than_the_budget() {
     let first = submit(
         &daemon,
         &json!({"command": ["sleep", "60"], "limits": limits}),
-    );
+    ).unwrap();
     let second = submit(
         &daemon,
         &json!({"command": ["sleep", "60"], "limits": limits}),
-    );
+    ).unwrap();
     daemon
         .until(&path(&first), |run| run["state"] == "running")
         .unwrap();

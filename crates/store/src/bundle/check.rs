@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::collect::names;
 use crate::error::StoreError;
 use crate::id::RunId;
-use crate::model::{Digest, Outcome, StoredRun};
+use crate::model::{Artifact, Digest, Outcome, StoredRun};
 
 use super::archive::{Archive, Entry};
 use super::format::{
@@ -335,18 +336,39 @@ fn read_run(id: RunId, bytes: &[u8]) -> Result<StoredRun, StoreError> {
             run.outcome.status()
         )));
     }
+    check_artifacts(&run)?;
     Ok(run)
 }
 
-/// The artifacts that a run refers to.
-pub(super) fn digests(run: &StoredRun) -> impl Iterator<Item = Digest> + '_ {
+/// Paths that a run could have left, each once. Nobody is led anywhere by them, but everybody who lists them should be able to believe them.
+fn check_artifacts(run: &StoredRun) -> Result<(), StoreError> {
+    let mut seen = BTreeSet::new();
+    for artifact in artifacts(run) {
+        let fits = names::unescape(&artifact.path).is_some_and(|path| {
+            path.split(|byte| *byte == b'/')
+                .all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0))
+        });
+        if !fits || !seen.insert(&artifact.path) {
+            return Err(refused(format!(
+                "the run {} has an artifact `{}`, which is no path of its own within a workspace",
+                run.opening.run_id, artifact.path
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn artifacts(run: &StoredRun) -> impl Iterator<Item = &Artifact> {
     let closing = match &run.outcome {
         Outcome::Ended(closing) => Some(closing),
         Outcome::Running | Outcome::Interrupted { .. } => None,
     };
-    closing
-        .into_iter()
-        .flat_map(|closing| closing.artifacts.iter().map(|artifact| artifact.digest))
+    closing.into_iter().flat_map(|closing| &closing.artifacts)
+}
+
+/// The artifacts that a run refers to.
+pub(super) fn digests(run: &StoredRun) -> impl Iterator<Item = Digest> + '_ {
+    artifacts(run).map(|artifact| artifact.digest)
 }
 
 /// Every run has what it refers to, or the manifest says why not; and there is nothing else.
@@ -355,6 +377,15 @@ fn check_references(manifest: &Manifest, runs: &[StoredRun]) -> Result<(), Store
     for run in runs {
         wanted.insert(EntryName::Output(run.opening.run_id));
         wanted.extend(digests(run).map(EntryName::Artifact));
+        for artifact in artifacts(run) {
+            let facts = manifest.files.get(&EntryName::Artifact(artifact.digest));
+            if facts.is_some_and(|facts| facts.bytes != artifact.bytes) {
+                return Err(refused(format!(
+                    "the run {} says that `{}` has {} bytes, and it has not",
+                    run.opening.run_id, artifact.path, artifact.bytes
+                )));
+            }
+        }
     }
     let mut missing = BTreeSet::new();
     for one in &manifest.missing {

@@ -71,6 +71,8 @@ pub(super) fn collect_within(
         parent: None,
         stored: None,
         run_bytes: 0,
+        read_bytes: 0,
+        opened: 0,
         refused: None,
         artifacts: Vec::new(),
     };
@@ -153,6 +155,11 @@ fn told(mut left_out: Vec<(Vec<u8>, Reason)>) -> Vec<LeftOut> {
     left_out.into_iter().map(told).collect()
 }
 
+/// Up to this size contents are staged in memory.
+const IN_MEMORY: u64 = 256 << 10;
+/// How many times as much as is kept may be read, and opened.
+const EFFORT: u64 = 2;
+
 struct Keeping<'a> {
     top: BorrowedFd<'a>,
     objects: &'a Objects,
@@ -162,6 +169,9 @@ struct Keeping<'a> {
     /// What the whole store takes, once it is needed.
     stored: Option<u64>,
     run_bytes: u64,
+    /// What was read and how often something was opened, kept or not: reading costs, too.
+    read_bytes: u64,
+    opened: u64,
     /// Why nothing more is stored: a full disk is not tried again for each file.
     refused: Option<String>,
     artifacts: Vec<Artifact>,
@@ -170,6 +180,8 @@ struct Keeping<'a> {
 impl Keeping<'_> {
     fn keep(&mut self, candidate: &Candidate) -> Result<Artifact, Reason> {
         self.check(candidate.meta.bytes)?;
+        self.check_effort(candidate.meta.bytes)?;
+        self.opened += 1;
         let file = self.open(&candidate.path)?;
         let stat = rustix::fs::fstat(&file).map_err(unreadable)?;
         match FileType::from_raw_mode(stat.st_mode) {
@@ -179,6 +191,11 @@ impl Keeping<'_> {
         let meta = walk::meta(&stat);
         self.check(meta.bytes)?;
         let file = File::from(file);
+        self.read_bytes = self.read_bytes.saturating_add(meta.bytes);
+        if meta.bytes > IN_MEMORY {
+            // Staged contents are on the disk before their end has been looked at.
+            self.look_through(&file, meta.bytes)?;
+        }
         let scan = self.rules.scanner.map(|scanner| scanner.begin());
         // One byte more than it has: what grows is noticed, and not read to an end that never comes.
         let mut taste = Taste::new((&file).take(meta.bytes.saturating_add(1)), scan);
@@ -232,6 +249,38 @@ impl Keeping<'_> {
         match self.refused.clone() {
             Some(error) => Err(Reason::NotStored { error }),
             None => Ok(()),
+        }
+    }
+
+    /// A program that leaves many large files which are not kept must not hold us up.
+    fn check_effort(&self, bytes: u64) -> Result<(), Reason> {
+        let limits = self.rules.limits;
+        let is_over = self.rules.give_up.is_some_and(|give_up| give_up());
+        let too_much = self.read_bytes > limits.per_run.get().saturating_mul(EFFORT)
+            || self.opened > limits.files.saturating_mul(EFFORT);
+        if is_over || too_much {
+            return Err(Reason::TooMuchWork { bytes });
+        }
+        Ok(())
+    }
+
+    fn look_through(&self, file: &File, bytes: u64) -> Result<(), Reason> {
+        let Some(scanner) = self.rules.scanner else {
+            return Ok(());
+        };
+        let mut from = file.take(bytes);
+        let mut taste = Taste::new(&mut from, Some(scanner.begin()));
+        let read = std::io::copy(&mut taste, &mut std::io::sink());
+        let (_, verdict) = taste.into_parts();
+        let mut file = file;
+        let rewound = std::io::Seek::rewind(&mut file);
+        match (verdict, read, rewound) {
+            (Verdict::Secret, ..) => Err(Reason::SensitiveContents),
+            (Verdict::Clean, Ok(_), Ok(())) => Ok(()),
+            (Verdict::Unreadable(error), ..) => Err(Reason::Unreadable { error }),
+            (_, Err(error), _) | (_, _, Err(error)) => Err(Reason::Unreadable {
+                error: error.to_string(),
+            }),
         }
     }
 

@@ -49,6 +49,8 @@ pub struct Rules<'a> {
     pub limits: ArtifactLimits,
     /// With `None`, nobody looks.
     pub scanner: Option<&'a dyn Scanner>,
+    /// Asked before each file: whether the rest is left out. With `None`, never.
+    pub give_up: Option<&'a dyn Fn() -> bool>,
 }
 
 impl fmt::Debug for Rules<'_> {

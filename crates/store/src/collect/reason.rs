@@ -30,6 +30,10 @@ pub enum Reason {
     Unreadable {
         error: String,
     },
+    /// So many before it had to be looked at that this one was not.
+    TooMuchWork {
+        bytes: u64,
+    },
     /// Removed, or put in the place of something else, since it was listed.
     Gone,
     ChangedMeanwhile,
@@ -61,6 +65,11 @@ impl fmt::Display for Reason {
             Self::NotAFile(kind) => {
                 write!(f, "it is {}; only regular files are kept", kind_name(*kind))
             }
+            Self::TooMuchWork { bytes } => write!(
+                f,
+                "it has {}; looking at the files before it took too long",
+                Bytes::new(*bytes)
+            ),
             Self::LargerThanFile { bytes, limit } => {
                 let bytes = Bytes::new(*bytes);
                 write!(f, "it has {bytes}; a file may have at most {limit}")

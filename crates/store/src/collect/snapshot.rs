@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
@@ -24,12 +23,7 @@ pub struct Snapshot {
     closed: Vec<Vec<u8>>,
     /// No file changed after the snapshot has an earlier change time.
     begun: Time,
-    newest: Time,
 }
-
-/// Together longer than the longest tick. A change time in the future, after a clock was set back, is not waited for.
-const SETTLING_STEPS: u32 = 24;
-const SETTLING_STEP: Duration = Duration::from_micros(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
@@ -45,15 +39,11 @@ impl Snapshot {
 
     pub(super) fn within(dir: BorrowedFd<'_>, bounds: Bounds) -> Result<Self, StoreError> {
         let begun = now();
-        let mut newest = (0, 0);
         let mut known = HashMap::new();
         let mut closed = Vec::new();
         let extent = walk::walk(dir, bounds, &mut |path, seen| {
             let entry = match seen {
-                Seen::File(meta, _) => {
-                    newest = newest.max(meta.changed);
-                    Known::File(meta)
-                }
+                Seen::File(meta, _) => Known::File(meta),
                 Seen::Other(kind) => Known::Other(kind),
                 Seen::SensitiveDirectory => Known::Other(FileType::Directory),
                 Seen::Closed(why) => {
@@ -71,7 +61,6 @@ impl Snapshot {
             extent,
             closed,
             begun,
-            newest,
         })
     }
 
@@ -87,18 +76,6 @@ impl Snapshot {
     /// Whether every entry of the workspace is in it.
     pub fn is_complete(&self) -> bool {
         self.extent == Extent::Whole && self.closed.is_empty()
-    }
-
-    /// Waits until whatever changes from now on gets a later change time than anything in the snapshot has: at most one tick of the kernel's clock, 1 to 10 ms, and only if
-    /// something changed within the current one. Without it, a program that begins within the tick in which a file was written can change that file unseen, on kernels before
-    /// 6.13. For the moment before a program starts, so that preparing it takes that time.
-    pub fn settle(&self) {
-        for _ in 0..SETTLING_STEPS {
-            if now() > self.newest {
-                return;
-            }
-            std::thread::sleep(SETTLING_STEP);
-        }
     }
 
     pub(super) fn is_cut(&self) -> bool {

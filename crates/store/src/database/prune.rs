@@ -122,10 +122,10 @@ fn choose(
         })?;
     }
     if let Cap::AtMost(most) = retention.max_bytes
-        && doomed.kept_bytes() > most.get()
+        && doomed.wanted_bytes() > most.get()
     {
         each_candidate(connection, doomed, |doomed, candidate| {
-            if doomed.kept_bytes() <= most.get() {
+            if doomed.wanted_bytes() <= most.get() {
                 return Ok(ControlFlow::Break(()));
             }
             if !doomed.contains(candidate.id) {

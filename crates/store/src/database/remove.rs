@@ -125,6 +125,9 @@ pub(crate) struct Doomed {
     objects: BTreeSet<Digest>,
     /// What those objects take.
     object_bytes: u64,
+    /// Objects that nobody will refer to and that cannot go yet: somebody may be about to.
+    later: BTreeSet<Digest>,
+    later_bytes: u64,
     run_bytes: u64,
     /// How many runs would still refer to these contents.
     references: HashMap<Digest, u64>,
@@ -158,6 +161,8 @@ impl Doomed {
             ids: HashSet::new(),
             objects: BTreeSet::new(),
             object_bytes: 0,
+            later: BTreeSet::new(),
+            later_bytes: 0,
             run_bytes: 0,
             references: HashMap::new(),
             stored: found
@@ -172,15 +177,15 @@ impl Doomed {
     }
 
     pub(crate) fn sweep_orphans(&mut self, connection: &Connection) -> Result<(), Fault> {
-        let settled: Vec<StoredObject> = self
-            .stored
-            .values()
-            .copied()
-            .filter(|object| self.is_settled(object))
-            .collect();
-        for object in settled {
-            if references(connection, &object.digest)? == 0 {
+        let stored: Vec<StoredObject> = self.stored.values().copied().collect();
+        for object in stored {
+            if references(connection, &object.digest)? > 0 {
+                continue;
+            }
+            if self.is_settled(&object) {
                 self.doom(object);
+            } else {
+                self.doom_later(object);
             }
         }
         Ok(())
@@ -200,10 +205,12 @@ impl Doomed {
             let left = left.saturating_sub(1);
             self.references.insert(digest, left);
             let object = self.stored.get(&digest).copied();
-            if let Some(object) = object.filter(|_| left == 0)
-                && (self.is_settled(&object) || self.is_last_put_by(&object, candidate))
-            {
-                self.doom(object);
+            if let Some(object) = object.filter(|_| left == 0) {
+                if self.is_settled(&object) || self.is_last_put_by(&object, candidate) {
+                    self.doom(object);
+                } else {
+                    self.doom_later(object);
+                }
             }
         }
         self.run_bytes = self.run_bytes.saturating_add(candidate.stored_bytes);
@@ -231,6 +238,11 @@ impl Doomed {
         self.all_bytes.saturating_sub(self.freed_bytes())
     }
 
+    /// What the runs that stay take, whether or not the rest can go now. Were that counted, runs would go for the sake of contents that are nobody's.
+    pub(crate) fn wanted_bytes(&self) -> u64 {
+        self.kept_bytes().saturating_sub(self.later_bytes)
+    }
+
     fn freed_bytes(&self) -> u64 {
         self.run_bytes.saturating_add(self.object_bytes)
     }
@@ -238,6 +250,12 @@ impl Doomed {
     fn doom(&mut self, object: StoredObject) {
         if self.objects.insert(object.digest) {
             self.object_bytes = self.object_bytes.saturating_add(object.stored_bytes);
+        }
+    }
+
+    fn doom_later(&mut self, object: StoredObject) {
+        if self.later.insert(object.digest) {
+            self.later_bytes = self.later_bytes.saturating_add(object.stored_bytes);
         }
     }
 
@@ -465,6 +483,26 @@ mod tests {
         let done = place.history.remove(&[id(1)], PruneMode::Remove).unwrap();
         assert_eq!((done.objects, done.kept_bytes), (0, HEAD + 5));
         assert!(is_there(&place, &digest));
+    }
+
+    /// Contents that cannot go yet must not cost runs that could stay.
+    #[test]
+    fn no_run_goes_for_contents_that_cannot_go_yet() {
+        let mut place = Place::new().unwrap();
+        for n in 1..=4 {
+            let mut contents = noise(100_000);
+            contents.push(n);
+            let digest = put(&place, &contents, Duration::ZERO).unwrap();
+            let run = with_artifact(exited(n.into(), 0), digest, 100_001);
+            place.history.record(&[run]).unwrap();
+        }
+        fs::write(place.dir.spool().join("x.run"), b"").unwrap();
+        let tight = Retention {
+            max_bytes: Cap::AtMost(Bytes::new(250_000)),
+            ..KEEP_ALL
+        };
+        let done = place.history.prune(&tight, PruneMode::Remove).unwrap();
+        assert_eq!((done.runs.len(), done.kept_runs, done.objects), (2, 2, 0));
     }
 
     #[test]

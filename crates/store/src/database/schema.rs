@@ -153,9 +153,10 @@ pub(crate) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Fa
 
 /// For a history that may not be written.
 pub(crate) fn require_current(connection: &Connection, path: &Path) -> Result<(), Fault> {
-    let found = version(connection)?;
+    let look = connection.unchecked_transaction()?;
+    let found = version(&look)?;
     refuse_newer(found, current(), path)?;
-    refuse_foreign(connection, found)?;
+    refuse_foreign(&look, found)?;
     if found < current() {
         return Err(not_writable(path).into());
     }
@@ -164,9 +165,14 @@ pub(crate) fn require_current(connection: &Connection, path: &Path) -> Result<()
 
 fn upgrade_by(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), Fault> {
     let known = i64::try_from(steps.len()).unwrap_or(i64::MAX);
-    let found = version(connection)?;
-    refuse_newer(found, known, path)?;
-    refuse_foreign(connection, found)?;
+    let found = {
+        // At one moment: another process may be making it right now.
+        let look = connection.unchecked_transaction()?;
+        let found = version(&look)?;
+        refuse_newer(found, known, path)?;
+        refuse_foreign(&look, found)?;
+        found
+    };
     if found == known {
         return Ok(());
     }

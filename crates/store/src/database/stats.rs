@@ -55,7 +55,7 @@ impl History {
             for (_, facet, runs) in facets(connection)? {
                 *by_status.entry(facet.status).or_default() += runs;
             }
-            let logical = "SELECT ifnull(sum(bytes), 0) FROM contents";
+            let logical = "SELECT CAST(min(total(bytes), 9.0e18) AS INTEGER) FROM contents";
             let logical: i64 = connection.query_row(logical, [], |row| row.get(0))?;
             Ok(Stats {
                 runs: by_status.values().sum(),

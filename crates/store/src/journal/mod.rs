@@ -9,15 +9,18 @@
 //! ```
 //!
 //! Its writer holds an `flock` on it from before the first frame until it has ended, however that happens; the kernel lets go of the lock when the process is gone. So a journal that can be
-//! locked is one whose writer has finished or died, and whether its last frame is a closing tells which. A frame that was cut short by a crash does not fit its checksum and is not read.
+//! locked is one whose writer has finished or died, and whether its last frame is a closing tells which. Whoever reads it holds the lock meanwhile, so that a journal which is just being made
+//! cannot be taken for one that was left. A frame that was cut short by a crash does not fit its checksum and is not read.
 
 mod read;
 #[cfg(test)]
 pub(crate) mod tests;
 mod write;
 
+#[cfg(test)]
+pub(crate) use read::writer;
+pub(crate) use read::{Found, look};
 pub use read::{Read, Writer, follow, of_run};
-pub(crate) use read::{read, writer};
 pub use write::{Journal, Room};
 
 use std::path::PathBuf;

@@ -42,36 +42,81 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Whether the journal's writer lives. The lock is let go of at once: what matters is that it could be had.
-pub(crate) fn writer(path: &Path) -> io::Result<Writer> {
-    let file = open(path)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+/// A journal as whoever adopts it finds it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Found {
+    /// Somebody writes it; what it holds so far.
+    Alive(Read),
+    /// Nobody does any more.
+    Left(Read),
+    /// It has no whole first frame: it is just being made, or its maker was killed before anything was started.
+    Unborn,
+    /// It begins as none of ours does, or what it begins with is damaged.
+    NotUnderstood,
+}
+
+/// Reads a journal under its lock, if nobody else has it: while it is held, nobody can begin to write.
+pub(crate) fn look(path: &Path) -> io::Result<Found> {
+    let mut file = open(path)?;
+    let writer = lock(&file)?;
+    let read = read_from(&mut file, 0)?;
+    if read.opening.is_none() {
+        return Ok(if is_beginning(&mut file)? {
+            Found::Unborn
+        } else {
+            Found::NotUnderstood
+        });
+    }
+    Ok(match writer {
+        Writer::Alive => Found::Alive(read),
+        Writer::Gone => Found::Left(read),
+    })
+}
+
+/// Whether this could be the beginning of a journal: nothing, part of the magic, or part of a first frame.
+fn is_beginning(file: &mut File) -> io::Result<bool> {
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(0))?;
+    let mut head = Vec::new();
+    let longest = MAGIC.len() + FRAME_HEAD;
+    file.take(u64::try_from(longest).unwrap_or(0))
+        .read_to_end(&mut head)?;
+    let Some((magic, frame)) = head.split_first_chunk::<{ MAGIC.len() }>() else {
+        return Ok(MAGIC.starts_with(&head));
+    };
+    let Some((length, _)) = frame.split_first_chunk::<4>() else {
+        return Ok(magic == MAGIC);
+    };
+    let whole = u64::try_from(longest).unwrap_or(0) + u64::from(u32::from_le_bytes(*length));
+    Ok(magic == MAGIC && size < whole)
+}
+
+/// The lock goes with the file.
+fn lock(file: &File) -> io::Result<Writer> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(Writer::Gone),
         Err(Errno::WOULDBLOCK) => Ok(Writer::Alive),
         Err(errno) => Err(errno.into()),
     }
 }
 
-pub(crate) fn read(path: &Path) -> io::Result<Read> {
-    read_from(&mut open(path)?, 0)
+#[cfg(test)]
+pub(crate) fn writer(path: &Path) -> io::Result<Writer> {
+    lock(&open(path)?)
 }
 
 /// The journal of a run, if it is still there.
 pub fn of_run(dir: &DataDir, run: RunId) -> Result<Option<Read>, StoreError> {
-    let path = super::path(dir, run);
-    match read(&path) {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(StoreError::io("read", path)(error)),
-    }
+    Ok(follow(dir, run, 0)?.map(|(read, _)| read))
 }
 
 /// What came after `from`, where an earlier call ended, and whether more may come. `None` when the journal has been adopted.
 pub fn follow(dir: &DataDir, run: RunId, from: u64) -> Result<Option<(Read, Writer)>, StoreError> {
     let path = super::path(dir, run);
     // Asked before reading: what a writer wrote last is there when it is gone.
-    let found = writer(&path).and_then(|writer| {
-        let read = read_from(&mut open(&path)?, from)?;
+    let found = open(&path).and_then(|mut file| {
+        let writer = lock(&file)?;
+        let read = read_from(&mut file, from)?;
         Ok((read, writer))
     });
     match found {

@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::{CLOSING, FRAME_HEAD, MAGIC, OPENING, OUTPUT};
+use super::{CLOSING, FRAME_HEAD, LONGEST_FRAME, MAGIC, OPENING, OUTPUT};
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
 use crate::log;
@@ -48,6 +48,8 @@ struct StreamLog {
     /// Made when the first byte comes: most runs say little.
     redactor: Option<Redactor>,
     seen: StreamSeen,
+    /// Whether the program wrote more than came here. Then what is still being looked at may be half a secret.
+    is_cut: bool,
 }
 
 impl Journal {
@@ -115,6 +117,7 @@ impl Journal {
         };
         log.seen.bytes += amount;
         log.seen.lost += amount - taken;
+        log.is_cut |= taken < amount;
         let taken = bytes.get(..usize::try_from(taken).unwrap_or(usize::MAX));
         let taken = taken.unwrap_or(bytes);
         if taken.is_empty() {
@@ -136,6 +139,15 @@ impl Journal {
         };
         log.seen.bytes += amount;
         log.seen.lost += amount;
+        log.is_cut = true;
+    }
+
+    /// The program wrote more than was read.
+    pub fn cut(&mut self, stream: Stream) {
+        match stream {
+            Stream::Stdout => self.stdout.is_cut = true,
+            Stream::Stderr => self.stderr.is_cut = true,
+        }
     }
 
     /// Writes down how the run ended. When the disk is full, output makes room for it: how a run ended matters more than what it said.
@@ -147,7 +159,7 @@ impl Journal {
         closing.stdout = self.stdout.seen;
         closing.stderr = self.stderr.seen;
         if self.put_document(CLOSING, &closing).is_ok() {
-            return Ok(());
+            return self.still_there();
         }
         for seen in [&mut closing.stdout, &mut closing.stderr] {
             seen.lost = seen.bytes;
@@ -156,7 +168,18 @@ impl Journal {
             self.good = self.opened;
             self.put_document(CLOSING, &closing)
         });
-        again.map_err(|errno| StoreError::io("write", &self.path)(errno.into()))
+        again.map_err(|errno| StoreError::io("write", &self.path)(errno.into()))?;
+        self.still_there()
+    }
+
+    /// Whoever removes the directory meanwhile removes the record with it.
+    fn still_there(&self) -> Result<(), StoreError> {
+        let gone = || std::io::Error::other("it was removed while the run went on");
+        match rustix::fs::fstat(&self.file) {
+            Ok(stat) if stat.st_nlink == 0 => Err(StoreError::io("keep", &self.path)(gone())),
+            Ok(_) => Ok(()),
+            Err(errno) => Err(StoreError::io("look at", &self.path)(errno.into())),
+        }
     }
 
     fn flush(&mut self, stream: Stream) {
@@ -167,6 +190,10 @@ impl Journal {
         let mut clean = Vec::new();
         if let Some(redactor) = &mut log.redactor {
             redactor.finish(&mut clean);
+        }
+        if log.is_cut {
+            log.seen.lost += u64::try_from(clean.len()).unwrap_or(u64::MAX);
+            clean.clear();
         }
         self.put_output(stream, &clean);
     }
@@ -183,6 +210,9 @@ impl Journal {
         let at = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
         let start = self.begin_frame(OUTPUT);
         log::encode_into(&mut self.frame, stream, at, clean);
+        // Many small pieces must not make a large file.
+        let beside = self.frame.len().saturating_sub(clean.len());
+        self.room = self.room.saturating_sub(u64::try_from(beside).unwrap_or(0));
         if let Err(errno) = self.end_frame(start) {
             self.trouble = Some(errno);
             let log = match stream {
@@ -209,7 +239,12 @@ impl Journal {
     /// Fills in length and checksum and writes everything that waits, in one call. What could not be written whole is taken back, so that a later frame can be found.
     fn end_frame(&mut self, start: usize) -> Result<(), Errno> {
         let body = self.frame.get(start + FRAME_HEAD..).unwrap_or_default();
-        let length = u32::try_from(body.len()).map_err(|_| Errno::FBIG)?;
+        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        if body.len() > LONGEST_FRAME {
+            // No reader would take it.
+            self.frame.clear();
+            return Err(Errno::FBIG);
+        }
         let checksum = crc32fast::hash(body);
         if let Some(head) = self.frame.get_mut(start..start + FRAME_HEAD) {
             let (first, second) = head.split_at_mut(4);

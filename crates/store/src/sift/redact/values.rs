@@ -1,6 +1,6 @@
 //! Redaction of what is not a stream: a text, the arguments of a command, a JSON document.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::bytes::PLACEHOLDER;
 use super::names::{self, Kind};
@@ -40,7 +40,7 @@ pub fn redact_arguments(rules: &Rules, arguments: &[String]) -> (Vec<String>, u6
 }
 
 /// Every string is redacted as a text, a list of strings as arguments. A string under a key that names a secret is replaced whole, also in a list there, and so is the `value` beside
-/// such a `name`. Numbers and keys stay as they are.
+/// such a `name`. Keys are redacted as texts, and numbered where two become equal. Numbers stay as they are.
 pub fn redact_json(rules: &Rules, value: &mut Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -56,15 +56,33 @@ pub fn redact_json(rules: &Rules, value: &mut Value) -> u64 {
             let named = entries.get("name").and_then(Value::as_str);
             let named = named.is_some_and(names_a_secret);
             let mut count = 0;
-            for (key, entry) in entries {
+            for (key, entry) in entries.iter_mut() {
                 count += match names_a_secret(key) || (named && key == "value") {
                     true => hide_strings(rules, entry),
                     false => redact_json(rules, entry),
                 };
             }
-            count
+            count + redact_keys(rules, entries)
         }
     }
+}
+
+fn redact_keys(rules: &Rules, entries: &mut Map<String, Value>) -> u64 {
+    let count = entries.keys().map(|key| redact_text(rules, key).1).sum();
+    if count == 0 {
+        return 0;
+    }
+    for (key, entry) in std::mem::take(entries) {
+        let (clean, _) = redact_text(rules, &key);
+        let mut name = clean.clone();
+        let mut number = 1;
+        while entries.contains_key(&name) {
+            number += 1;
+            name = format!("{clean}~{number}");
+        }
+        entries.insert(name, entry);
+    }
+    count
 }
 
 fn redact_array(rules: &Rules, entries: &mut [Value]) -> u64 {
