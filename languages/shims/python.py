@@ -3,17 +3,26 @@
 #     python3 .cofferdam/shim.py MODE MAIN [ARGUMENT...]      MODE is `handler` (there must be one) or `auto` (there may be one)
 #
 # The descriptor never reaches user code by name: it is moved away from its number, closed on exec, and its variable is removed.
-# Everything imported here is imported before the workspace is on the path, so that no file of the user's takes its place.
+# What is always needed is imported before the workspace is on the path, the rest by `standard`, so that no file of the user's takes its
+# place. Imports are most of what the shim costs.
 import fcntl
 import json
 import os
 import sys
-import traceback
-import types
 
 MAX_BYTES = 8388608
 MAX_TEXT = 65536
 FIRST_FD = 10
+PATH = sys.path[1:]
+
+
+def standard(name):
+    """A module of the standard library, whatever lies in the workspace."""
+    path, sys.path = sys.path, PATH
+    try:
+        return __import__(name)
+    finally:
+        sys.path = path
 
 
 def take_descriptor():
@@ -114,7 +123,7 @@ def trace_of(error):
     while start is not None and is_ours(start.tb_frame):
         start = start.tb_next
     try:
-        return "".join(traceback.format_exception(type(error), error, start))
+        return "".join(standard("traceback").format_exception(type(error), error, start))
     except Exception:
         return "%s: (the traceback could not be made)\n" % type(error).__name__
 
@@ -127,7 +136,7 @@ def kind_of(error):
 
 def load(path, arguments):
     """Makes the file `__main__`, as the interpreter itself would."""
-    main = types.ModuleType("__main__")
+    main = type(sys)("__main__")
     main.__file__ = path
     main.__builtins__ = __builtins__
     sys.modules["__main__"] = main
@@ -141,10 +150,11 @@ def load(path, arguments):
 
 def wants_context(handler):
     """A second parameter that must be given, or is called context."""
-    import inspect
-
+    code = getattr(handler, "__code__", None)
+    if code is not None and not hasattr(handler, "__wrapped__") and code.co_argcount < 2:
+        return False  # most handlers; the general way costs an import
     try:
-        parameters = list(inspect.signature(handler).parameters.values())
+        parameters = standard("inspect").signature(handler).parameters.values()
     except (TypeError, ValueError):
         return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -157,12 +167,11 @@ def wants_context(handler):
 def call(handler, event):
     value = handler(event, {}) if wants_context(handler) else handler(event)
     if hasattr(type(value), "__await__"):
-        import asyncio
 
         async def wait():
             return await value
 
-        value = asyncio.run(wait())
+        value = standard("asyncio").run(wait())
     return value
 
 

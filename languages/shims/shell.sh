@@ -4,25 +4,21 @@
 #
 # User code runs in a shell of its own without the descriptor. Its handler writes JSON to the file named by $COFFERDAM_RESULT: a file,
 # because any program that a handler starts can write one, the last writer wins, and its size is known before anything is sent.
+# Every process that is started here costs more than all of this text, so there are few.
 
 max_bytes=8388608
 fd=${COFFERDAM_RESULT_FD-}
 unset COFFERDAM_RESULT_FD
-shell=$1 mode=$2
-shift 2
-event=${0%/*}/event.json
-dir=$(mktemp -d) || exit 1
+here=${0%/*} shell=$1 mode=$2 main=$3
+shift 3
+dir=$here
+[ -w "$dir" ] || dir=$(mktemp -d) || exit 1
 result=$dir/result
 
 finish() {
-    rm -rf "$dir"
+    [ "$dir" = "$here" ] || rm -rf "$dir"
     exit "$1"
 }
-
-case $fd in
-    [3-9]) ;;
-    *) echo "cofferdam: the handler cannot be called: no result descriptor" >&2; finish 1 ;;
-esac
 
 # $1 the type, $2 the message; neither needs escaping.
 fail() {
@@ -30,31 +26,32 @@ fail() {
     printf '{"ok":false,"error":{"type":"%s","message":"%s","traceback":""}}' "$1" "$2" >&"$fd"
 }
 
-# The event is gone from the workspace before user code runs.
-cat "$event" >"$dir/event" || finish 1
-rm -f "$event" 2>/dev/null
+case $fd in
+    [3-9]) ;;
+    *) echo "cofferdam: the handler cannot be called: no result descriptor" >&2; finish 1 ;;
+esac
+# Of an earlier run in the same workspace.
+[ ! -e "$result" ] || rm -rf "$result"
 
-# The program of the inner shell. A function is what `command -v` names without a path.
+# The program of the inner shell. A function is what `command -v` names without a path. That the result's file exists says that the
+# handler was called.
 inner='
-__cofferdam_dir=$1
-shift
-__cofferdam_event=$(cat "$__cofferdam_dir/event")
-COFFERDAM_RESULT=$__cofferdam_dir/result
+__cofferdam_event=$(cat "$1") || exit 1
+rm -f "$1" 2>/dev/null
+COFFERDAM_RESULT=$2
+shift 2
 case $0 in */*) . "$0" ;; *) . "./$0" ;; esac
 __cofferdam_status=$?
 if [ "$(command -v handler)" = handler ]; then
     : >"$COFFERDAM_RESULT"
     export COFFERDAM_RESULT
-    handler "$__cofferdam_event" <"$__cofferdam_dir/event"
+    handler "$__cofferdam_event" <<__COFFERDAM_EVENT
+$__cofferdam_event
+__COFFERDAM_EVENT
 else
     (exit "$__cofferdam_status")
 fi'
-main=$1
-shift
-run_inner() {
-    "$shell" -c "$inner" "$main" "$dir" "$@"
-}
-eval 'run_inner "$@" '"$fd>&-"
+eval '"$shell" -c "$inner" "$main" "$here/event.json" "$result" "$@" '"$fd>&-"
 status=$?
 
 if [ ! -e "$result" ]; then
@@ -70,13 +67,16 @@ elif [ "$status" -ne 0 ]; then
     fail HandlerFailed "the handler ended with status $status"
     finish "$status"
 fi
-size=$(wc -c <"$result") || finish 1
-if [ "$size" -gt $((max_bytes - 32)) ]; then
-    fail UnserializableResult "the value is $size bytes of JSON, at most $max_bytes; write it to a file"
+if [ ! -f "$result" ] || [ ! -r "$result" ]; then
+    fail UnserializableResult "the file of the result was replaced by something else"
     finish 1
-elif [ "$size" -eq 0 ]; then
-    printf '{"ok":true,"value":null}' >&"$fd"
-else
-    { printf '{"ok":true,"value":' && cat "$result" && printf '}'; } >&"$fd"
 fi
+# Counted in bytes, not characters. A shell drops NUL in silence; as another control character it is an error in JSON.
+LC_ALL=C
+value=$(head -c "$max_bytes" "$result" | tr '\0' '\1')
+if [ "${#value}" -gt $((max_bytes - 32)) ]; then
+    fail UnserializableResult "the value is longer than $max_bytes bytes of JSON; write it to a file"
+    finish 1
+fi
+printf '{"ok":true,"value":%s}' "${value:-null}" >&"$fd"
 finish 0

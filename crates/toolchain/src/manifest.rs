@@ -251,14 +251,12 @@ fn read_handler(fields: &mut Fields<'_>, has_shim: bool) -> Option<Template> {
     }
     let field = fields.name("handler");
     let has = |name: &str| argv.iter().any(|argument| argument.contains(name));
-    let missing = ["{shim}", "{mode}", "{file}"]
-        .into_iter()
-        .find(|name| !has(name));
-    if let Some(name) = missing {
-        let fix = format!("never uses {name}; it needs {{shim}}, {{mode}} and {{file}}");
+    let runs_main = has("{file}") || has("{out}");
+    if !(has("{shim}") && has("{mode}") && runs_main) {
+        let fix = "needs {shim}, {mode} and {file} (or what is compiled, below {out})";
         fields.problem("handler", &argv.join(" "), fix);
     }
-    let allowed = ["file", "dir", "shim", "mode"];
+    let allowed = ["file", "stem", "dir", "out", "shim", "mode"];
     Some(Template::read(&field, argv, &allowed, &[], fields.found()))
 }
 
