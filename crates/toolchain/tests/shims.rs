@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 
 /// As in the sandbox: what lies elsewhere is not in view there.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Directories to look into before those, for trying other versions: `COFFERDAM_TRY_PATH=/opt/node-24/bin`.
+const TRY_PATH: &str = "COFFERDAM_TRY_PATH";
 /// Installed by `cargo xtask test`; the others are tried where they are.
 const REQUIRED: [&str; 5] = ["c", "cpp", "javascript", "python", "shell"];
 
@@ -55,6 +57,13 @@ impl Ran {
     }
 }
 
+fn path() -> String {
+    match std::env::var(TRY_PATH) {
+        Ok(first) => format!("{first}:{PATH}"),
+        Err(_) => PATH.to_owned(),
+    }
+}
+
 /// Runs a command as the engine would: clean environment, workspace as directory, a pipe as descriptor 3. The outer `timeout` turns a
 /// hang into a failure.
 fn spawn(
@@ -71,7 +80,7 @@ fn spawn(
         .args(["-k", "1", "60", "sh", "-c", script, "sh"])
         .args(argv)
         .env_clear()
-        .env("PATH", PATH)
+        .env("PATH", path())
         .env("LANG", "C.UTF-8")
         .env("HOME", outside)
         .env("TMPDIR", outside.join("tmp"))
@@ -135,7 +144,7 @@ fn usable(language: &Language) -> Option<&Toolchain> {
             .args(["-k", "1", "20"])
             .args(&toolchain.probe)
             .env_clear()
-            .env("PATH", PATH)
+            .env("PATH", path())
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -168,6 +177,10 @@ fn run_with(
     let mut source = Source::script("");
     source.dir = dir.to_str().unwrap().to_owned();
     change(&mut source);
+    if source.mode != Mode::Script && !toolchain.has_handler() {
+        eprintln!("SKIPPED: no handlers with {}", toolchain.program());
+        return None;
+    }
     let job = plan(language, toolchain, &source).unwrap();
     Some(run_job(&job, &dir))
 }
@@ -248,6 +261,14 @@ fn what_a_handler_returns_arrives_and_its_event_did() {
         (
             "javascript",
             "await null; export default { handler: (event) => ({got: event}) }",
+        ),
+        (
+            "typescript",
+            "function handler(event: any): object { return {got: event} }",
+        ),
+        (
+            "typescript",
+            "import fs from 'fs'\nexport async function handler(event: {q: string}) { return {got: event as any} }",
         ),
         (
             "shell",
@@ -832,6 +853,25 @@ fn files_beside_the_main_one_are_found_and_take_nobodys_place() {
     });
     if let Some(ran) = shell {
         assert_eq!(ran.returned(), json!(["1", "in", "2:--mode", "main.sh"]));
+    }
+}
+
+#[test]
+fn the_shim_is_not_misled_by_modules_of_the_same_name() {
+    let ran = run_source("python", |source| {
+        source.code = "async def handler(event):\n  raise ValueError('x')".to_owned();
+        source.files = ["traceback.py", "asyncio.py", "inspect.py", "linecache.py"]
+            .map(|name| InlineFile {
+                path: name.to_owned(),
+                bytes: b"raise SystemExit(9)".to_vec(),
+            })
+            .to_vec();
+        source.mode = Mode::Handler { event: json!(1) };
+    });
+    if let Some(ran) = ran {
+        let raised = ran.raised();
+        assert_eq!((raised.kind.as_str(), ran.code), ("ValueError", Some(1)));
+        assert!(raised.traceback.contains("main.py\", line 2"), "{raised:?}");
     }
 }
 
