@@ -11,10 +11,12 @@ use crate::body::BodyBounds;
 use crate::config::Config;
 use crate::fault::Fault;
 use crate::idempotency::Keys;
+use crate::language::Languages;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::runner::Runner;
 use crate::self_test::SelfTest;
+use crate::submission::{RunRequest, Submission};
 use crate::tokens::Scope;
 use crate::work::Work;
 
@@ -29,6 +31,7 @@ pub(crate) struct App {
     pub(crate) gate: Gate,
     pub(crate) keys: Keys,
     pub(crate) self_test: SelfTest,
+    pub(crate) languages: Languages,
 }
 
 /// The name of a request, in its answer and in the log.
@@ -60,6 +63,38 @@ impl App {
             Ok(done) => Ok(done?),
             Err(_) => Err(Fault::internal("a fault of the daemon; its log says more")),
         }
+    }
+
+    /// Checks requests; where a language has to be probed first, that takes a moment and blocks.
+    pub(crate) async fn check(
+        self: &Arc<Self>,
+        requests: Vec<RunRequest>,
+    ) -> Result<Vec<Submission>, Fault> {
+        let app = Arc::clone(self);
+        let check = move || {
+            let mut checked = Vec::new();
+            let are_many = requests.len() > 1;
+            for (index, request) in requests.into_iter().enumerate() {
+                let one = request.check(app.runner.bounds(), &app.languages, &app.runner.host);
+                checked.push(one.map_err(|mut fault| {
+                    if are_many {
+                        fault.detail = format!("runs[{index}]: {}", fault.detail);
+                    }
+                    fault
+                })?);
+            }
+            Ok(checked)
+        };
+        let checked = tokio::task::spawn_blocking(check).await;
+        checked.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
+    }
+
+    pub(crate) async fn check_one(
+        self: &Arc<Self>,
+        request: RunRequest,
+    ) -> Result<Submission, Fault> {
+        let checked = self.check(vec![request]).await?.pop();
+        checked.ok_or_else(|| Fault::internal("a request was lost"))
     }
 
     pub(crate) fn abandoned(&self, live: &Arc<Live>) -> Abandoned {

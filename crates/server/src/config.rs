@@ -49,6 +49,7 @@ pub struct RunBounds {
     /// How long a result stays in memory as the program gave it; afterwards history answers.
     pub remembered_for: Duration,
     pub remembered: usize,
+    pub remembered_bytes: Bytes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +100,7 @@ impl Default for RunBounds {
             largest_output: Bytes::new(16 << 20),
             remembered_for: Duration::from_secs(600),
             remembered: 1000,
+            remembered_bytes: Bytes::new(64 << 20),
         }
     }
 }

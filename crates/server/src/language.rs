@@ -1,65 +1,323 @@
-//! The seam to the toolchain: source code in a language becomes files, an optional compile step and a command, and what comes back over the result channel becomes an answer.
-//!
-//! The toolchain is not linked yet: no language is known, and a request for one is answered with 501. Everything behind [`Planned`] is there.
+//! The seam to the toolchain: which languages there are, which of them work here, how source code becomes a command, and what came back over the result channel.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use cofferdam_contract::ending::Ending;
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::units::Cap;
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_toolchain::{
+    Answer as Told, BadManifests, Catalogue, InlineFile, Language, Mode, Raised, ResultChannel,
+    Source, Toolchain,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::fault::{Fault, Refusal};
-use crate::live::Finished;
-use crate::workspace::PlacedFile;
+use crate::work::{CommandTask, CompileStep};
+use crate::workspace::{Executable, PlacedFile};
 
-/// Source code as a client sent it.
-#[derive(Debug, Clone)]
-#[allow(dead_code, reason = "read by the toolchain, once it is linked")]
-pub(crate) struct Source<'a> {
-    pub(crate) language: &'a str,
-    pub(crate) code: &'a str,
-    /// What the handler is called with; a plain script where there is none.
-    pub(crate) event: Option<&'a Value>,
+/// The languages, and what is known of those that were asked for.
+#[derive(Debug)]
+pub(crate) struct Languages {
+    catalogue: Catalogue,
+    known: Mutex<BTreeMap<String, Known>>,
+    /// One probe at a time: they run beside the queue.
+    probing: Mutex<()>,
 }
 
-/// How it is run.
+/// What the probes of one language came to.
 #[derive(Debug, Clone)]
-pub(crate) struct Planned {
+enum Known {
+    Works {
+        /// Which of its toolchains.
+        toolchain: usize,
+        version: Option<String>,
+    },
+    Missing {
+        why: String,
+        since: Instant,
+    },
+}
+
+/// What a client wants done with its code.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) code: String,
+    pub(crate) mode: Mode,
+    pub(crate) args: Vec<String>,
     pub(crate) files: Vec<PlacedFile>,
-    pub(crate) compile: Option<Vec<OsString>>,
-    pub(crate) run: Vec<OsString>,
-    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) env: Vec<(String, String)>,
     pub(crate) stdin: Vec<u8>,
+}
+
+/// How that is run.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) task: CommandTask,
+    pub(crate) files: Vec<PlacedFile>,
+    pub(crate) stdin: Vec<u8>,
+    /// The defaults for this language.
+    pub(crate) defaults: Limits,
 }
 
 /// One language, as a list shows it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct LanguageView {
     pub(crate) name: String,
+    /// As people write it.
+    pub(crate) title: String,
+    pub(crate) aliases: Vec<String>,
+    /// Whether a `handler(event)` can be called.
+    pub(crate) handlers: bool,
     /// Whether this machine has what it needs.
     pub(crate) available: bool,
+    pub(crate) version: Option<String>,
+    /// Why it is not available.
+    pub(crate) why: Option<String>,
 }
 
 /// What a handler answered.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Answer {
-    /// There was no handler, or it never came to an answer.
+    /// There was no handler.
     None,
-    #[allow(dead_code, reason = "made by the toolchain, once it is linked")]
     Value(Value),
-    #[allow(dead_code, reason = "made by the toolchain, once it is linked")]
-    Raised { message: String },
+    Raised(Raised),
+    /// There is no answer where there had to be one, or what came is none.
+    Bad {
+        why: String,
+    },
 }
 
-pub(crate) fn languages() -> Vec<LanguageView> {
-    Vec::new()
+/// What is not there may be installed meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const PROBE_OUTPUT: usize = 8192;
+
+impl Languages {
+    pub(crate) fn new() -> Result<Self, BadManifests> {
+        Ok(Self {
+            catalogue: Catalogue::builtin()?,
+            known: Mutex::new(BTreeMap::new()),
+            probing: Mutex::new(()),
+        })
+    }
+
+    /// Every language. Probes those that nobody has asked for yet, and blocks meanwhile.
+    pub(crate) fn views(&self, host: &Host) -> Vec<LanguageView> {
+        let views = self.catalogue.all().map(|language| {
+            let (version, why) = match self.look(language, host) {
+                Known::Works { version, .. } => (version, None),
+                Known::Missing { why, .. } => (None, Some(why)),
+            };
+            LanguageView {
+                name: language.name.clone(),
+                title: language.title.clone(),
+                aliases: language.aliases.clone(),
+                handlers: language.has_handlers(),
+                available: why.is_none(),
+                version,
+                why,
+            }
+        });
+        views.collect()
+    }
+
+    /// Blocks where the language has not been probed yet.
+    pub(crate) fn plan(
+        &self,
+        name: &str,
+        wish: Wish,
+        defaults: &Limits,
+        host: &Host,
+    ) -> Result<Planned, Fault> {
+        let language = self
+            .catalogue
+            .find(name)
+            .map_err(|unknown| Fault::invalid("language", &unknown.name, &unknown.to_string()))?;
+        let toolchain = match self.look(language, host) {
+            Known::Works { toolchain, .. } => language.toolchains.get(toolchain),
+            Known::Missing { why, .. } => {
+                let detail = format!("language `{}`: {why}", language.name);
+                return Err(Refusal::LanguageUnavailable.because(detail));
+            }
+        };
+        let toolchain = toolchain.ok_or_else(|| Fault::internal("a toolchain was lost"))?;
+        planned(language, toolchain, wish, defaults)
+    }
+
+    fn look(&self, language: &Language, host: &Host) -> Known {
+        if let Some(known) = self.remembered(&language.name) {
+            return known;
+        }
+        let _one = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.remembered(&language.name) {
+            return known;
+        }
+        let found = probe(language, host);
+        self.known().insert(language.name.clone(), found.clone());
+        found
+    }
+
+    fn remembered(&self, name: &str) -> Option<Known> {
+        let known = self.known().get(name).cloned()?;
+        match &known {
+            Known::Missing { since, .. } if since.elapsed() > LOOK_AGAIN => None,
+            Known::Missing { .. } | Known::Works { .. } => Some(known),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-pub(crate) fn plan(source: &Source<'_>) -> Result<Planned, Fault> {
-    let shown: String = source.language.chars().take(64).collect();
-    Err(Refusal::LanguageUnavailable.because(format!("language `{shown}`")))
+fn planned(
+    language: &Language,
+    toolchain: &Toolchain,
+    wish: Wish,
+    defaults: &Limits,
+) -> Result<Planned, Fault> {
+    let files = wish.files.into_iter().map(|file| InlineFile {
+        path: file.path,
+        bytes: file.content,
+    });
+    let source = Source {
+        files: files.collect(),
+        mode: wish.mode,
+        args: wish.args,
+        stdin: wish.stdin,
+        ..Source::script(wish.code)
+    };
+    let job = cofferdam_toolchain::plan(language, toolchain, &source)?;
+    let env = os_pairs(job.run.env_with(&wish.env));
+    let compile = job.compile.map(|step| {
+        Box::new(CompileStep {
+            limits: step.needs.raise(defaults),
+            env: os_pairs(step.env),
+            argv: os(step.argv),
+        })
+    });
+    let files = job.files.into_iter().map(|file| PlacedFile {
+        path: file.path,
+        content: file.bytes,
+        executable: if file.mode & 0o100 == 0 {
+            Executable::No
+        } else {
+            Executable::Yes
+        },
+    });
+    Ok(Planned {
+        files: files.collect(),
+        stdin: job.stdin,
+        defaults: job.run.needs.raise(defaults),
+        task: CommandTask {
+            argv: os(job.run.argv),
+            env,
+            cwd: None,
+            compile,
+            channel: job.result,
+        },
+    })
 }
 
-pub(crate) fn answer(_finished: &Finished) -> Answer {
-    Answer::None
+/// The first toolchain that works, tried in the sandbox that the work will run in.
+fn probe(language: &Language, host: &Host) -> Known {
+    let mut reasons = Vec::new();
+    for (index, toolchain) in language.toolchains.iter().enumerate() {
+        match probe_one(toolchain, host) {
+            Ok(version) => {
+                return Known::Works {
+                    toolchain: index,
+                    version,
+                };
+            }
+            Err(why) => reasons.push(why),
+        }
+    }
+    Known::Missing {
+        why: reasons.join("; "),
+        since: Instant::now(),
+    }
+}
+
+fn probe_one(toolchain: &Toolchain, host: &Host) -> Result<Option<String>, String> {
+    let request = Request {
+        argv: os(toolchain.probe.clone()),
+        env: Vec::new(),
+        cwd: None,
+        limits: Limits {
+            wall_time: Cap::AtMost(Duration::from_secs(10)),
+            ..Limits::DEFAULT
+        },
+        waived: Vec::new(),
+        network: Network::Denied,
+        root: Root::HostUsr,
+        workspace: None,
+        mounts: Vec::new(),
+        backend: BackendName::Native,
+    };
+    let keep = || Sink::Keep {
+        at_most: PROBE_OUTPUT,
+    };
+    let streams = Streams {
+        stdin: Input::Empty,
+        stdout: keep(),
+        stderr: keep(),
+        result: None,
+        on_output_limit: OnLimit::Stop,
+        evidence: Evidence::Ending,
+        cancel: None,
+        recording: None,
+    };
+    let grant = Grant::new(request).map_err(|problems| problems.to_string())?;
+    let record = pipeline::run(grant, streams, host).map_err(|error| error.to_string())?;
+    let program = toolchain.program();
+    match &record.ending {
+        Ending::Exited { code: 0 } => {}
+        Ending::NeverStarted(failure) => return Err(format!("{program}: {}", failure.message)),
+        other => return Err(format!("{program}: its probe ended with {}", other.kind())),
+    }
+    let mut output = record.stdout.bytes().unwrap_or_default();
+    output.extend(record.stderr.bytes().unwrap_or_default());
+    let version = toolchain
+        .version_from(&output)
+        .map_err(|error| error.to_string())?;
+    Ok(version.map(|version| version.to_string()))
+}
+
+/// What came over the channel. One byte more than the longest answer is kept, so that an excess shows.
+pub(crate) const KEEP_OF_CHANNEL: usize = cofferdam_toolchain::MAX_RESULT_BYTES + 1;
+
+pub(crate) fn answer(channel: ResultChannel, record: &RunRecord) -> Answer {
+    if !channel.is_open() {
+        return Answer::None;
+    }
+    let bytes = record.result.as_ref().and_then(|result| result.bytes());
+    match cofferdam_toolchain::answer(channel, &bytes.unwrap_or_default()) {
+        Ok(Told::Returned(value)) => Answer::Value(value),
+        Ok(Told::Raised(raised)) => Answer::Raised(raised),
+        Ok(Told::Nothing) => Answer::None,
+        Err(bad) => Answer::Bad {
+            why: bad.to_string(),
+        },
+    }
+}
+
+fn os(arguments: Vec<String>) -> Vec<OsString> {
+    arguments.into_iter().map(OsString::from).collect()
+}
+
+fn os_pairs(pairs: Vec<(String, String)>) -> Vec<(OsString, OsString)> {
+    let pairs = pairs.into_iter();
+    pairs
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect()
 }

@@ -13,6 +13,7 @@ use rustix::event::EventfdFlags;
 use tokio::sync::watch;
 
 use crate::fault::Fault;
+use crate::language::Answer;
 use crate::work::Work;
 
 /// A run from its arrival on.
@@ -70,6 +71,7 @@ pub(crate) struct Finished {
     pub(crate) stage: Stage,
     pub(crate) artifacts: Vec<Artifact>,
     pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) answer: Answer,
 }
 
 /// Which part of the work the record is about.
@@ -87,6 +89,27 @@ pub(crate) struct Arrival {
     pub(crate) deadline: Duration,
     pub(crate) share: u64,
     pub(crate) work: Work,
+}
+
+impl Ended {
+    /// About how many bytes of memory it takes to remember this.
+    pub(crate) fn weight(&self) -> usize {
+        const FIXED: usize = 4096;
+        match &self.outcome {
+            Outcome::Finished(finished) => {
+                let record = &finished.record;
+                let answer = match &finished.answer {
+                    Answer::Value(value) => {
+                        serde_json::to_string(value).map_or(0, |text| text.len())
+                    }
+                    Answer::Raised(raised) => raised.message.len() + raised.traceback.len(),
+                    Answer::None | Answer::Bad { .. } => 0,
+                };
+                FIXED + record.stdout.data.len() + record.stderr.data.len() + answer
+            }
+            Outcome::Failed(_) | Outcome::CanceledInQueue | Outcome::Expired => FIXED,
+        }
+    }
 }
 
 impl Live {

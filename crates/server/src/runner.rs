@@ -43,8 +43,17 @@ struct State {
     quotas: HashMap<String, usize>,
     known: HashMap<RunId, Arc<Live>>,
     /// In the order of their endings.
-    ended: VecDeque<(Instant, RunId)>,
+    ended: VecDeque<Remembered>,
+    /// What they take together.
+    weight: usize,
     stopping: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Remembered {
+    at: Instant,
+    id: RunId,
+    weight: usize,
 }
 
 /// What can be counted at any moment.
@@ -68,6 +77,7 @@ impl Runner {
                 quotas: HashMap::new(),
                 known: HashMap::new(),
                 ended: VecDeque::new(),
+                weight: 0,
                 stopping: false,
             }),
             bounds,
@@ -101,7 +111,7 @@ impl Runner {
         priority: i8,
         deadline: Duration,
     ) -> Result<Arc<Live>, Fault> {
-        let memory = work.limits.memory.at_most();
+        let memory = work.memory();
         let mut state = self.state();
         if state.stopping {
             return Err(Refusal::Stopping.because("it was asked to end"));
@@ -307,19 +317,30 @@ impl Runner {
             total,
         };
         self.metrics.ended(&ended);
-        state.ended.push_back((Instant::now(), live.id));
+        let now = Instant::now();
+        let weight = ended.weight();
+        state.weight += weight;
+        state.ended.push_back(Remembered {
+            at: now,
+            id: live.id,
+            weight,
+        });
+        self.forget(state, now);
         live.set(Phase::Ended(Arc::new(ended)));
     }
 
     /// Results are kept as long as is said, and no more of them than is said.
     fn forget(&self, state: &mut State, now: Instant) {
-        while let Some((at, id)) = state.ended.front().copied() {
-            let is_old = now.saturating_duration_since(at) > self.bounds.remembered_for;
-            if !is_old && state.ended.len() <= self.bounds.remembered {
+        let most = usize::try_from(self.bounds.remembered_bytes.get()).unwrap_or(usize::MAX);
+        while let Some(oldest) = state.ended.front().copied() {
+            let is_old = now.saturating_duration_since(oldest.at) > self.bounds.remembered_for;
+            let are_many = state.ended.len() > self.bounds.remembered || state.weight > most;
+            if !is_old && !are_many {
                 break;
             }
             state.ended.pop_front();
-            state.known.remove(&id);
+            state.weight -= oldest.weight;
+            state.known.remove(&oldest.id);
         }
     }
 }

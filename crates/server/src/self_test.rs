@@ -69,6 +69,7 @@ fn try_once(host: &Host) -> Result<(), String> {
         stdin: Input::Empty,
         stdout: Sink::Keep { at_most: 4096 },
         stderr: Sink::Keep { at_most: 4096 },
+        result: None,
         on_output_limit: OnLimit::Stop,
         evidence: Evidence::Ending,
         cancel: None,

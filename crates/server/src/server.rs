@@ -25,6 +25,7 @@ use crate::app::App;
 use crate::archive::Archive;
 use crate::auth::{Exposure, Gate};
 use crate::config::{Config, HttpBounds};
+use crate::language::Languages;
 use crate::metrics::Metrics;
 use crate::notify;
 use crate::routes::table;
@@ -105,6 +106,8 @@ impl Server {
         let lock = lock(&config.data_dir)?;
         workspace::sweep_best_effort(&config.data_dir);
         let gate = gate(&config)?;
+        let languages = Languages::new()
+            .map_err(|bad| system("read the languages")(io::Error::other(format!("{bad:?}"))))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
             .thread_name("http")
@@ -127,6 +130,7 @@ impl Server {
             gate,
             keys: Default::default(),
             self_test: SelfTest::new(),
+            languages,
             config,
         });
         let (stop_test, test_stopped) = mpsc::channel();

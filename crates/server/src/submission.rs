@@ -9,8 +9,10 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::request::Grant;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
+use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
 use cofferdam_store::model::RunKind;
+use cofferdam_toolchain::{Mode, ResultChannel};
 use data_encoding::BASE64;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -18,7 +20,7 @@ use serde_json::Value;
 
 use crate::config::RunBounds;
 use crate::fault::Fault;
-use crate::language;
+use crate::language::{Languages, Wish};
 use crate::work::{CommandTask, Task, Work, WorkspaceWish};
 use crate::workspace::{self, Executable, MAX_FILES, PlacedFile};
 
@@ -30,6 +32,9 @@ pub(crate) struct RunRequest {
     pub(crate) command: Option<Vec<String>>,
     pub(crate) language: Option<String>,
     pub(crate) code: Option<String>,
+    /// Arguments for the program in `code`.
+    #[serde(default)]
+    pub(crate) args: Vec<String>,
     /// What the handler in `code` is called with; without it, `code` is a plain script.
     pub(crate) event: Option<Value>,
     /// Placed in a private, writable workspace, `/work` inside, where the program starts.
@@ -61,6 +66,27 @@ pub(crate) struct RunRequest {
     /// Answer when it has ended (default), or at once with 202.
     #[serde(default = "yes")]
     pub(crate) wait: bool,
+    #[serde(skip)]
+    pub(crate) handler: HandlerWish,
+}
+
+/// Whether a handler is called.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum HandlerWish {
+    /// With an event it is, and must be there; without one the code is a script.
+    #[default]
+    AsEventSays,
+    /// When the code has one.
+    IfThere,
+}
+
+/// What both kinds of requests come to.
+struct Prepared {
+    task: CommandTask,
+    /// `None` for no workspace.
+    files: Option<Vec<PlacedFile>>,
+    stdin: Vec<u8>,
+    limits: Limits,
 }
 
 /// A file to be placed.
@@ -116,53 +142,60 @@ const fn yes() -> bool {
 }
 
 impl RunRequest {
-    pub(crate) fn check(self, bounds: &RunBounds) -> Result<Submission, Fault> {
+    /// Blocks where a language is asked for that has not been probed yet.
+    pub(crate) fn check(
+        self,
+        bounds: &RunBounds,
+        languages: &Languages,
+        host: &Host,
+    ) -> Result<Submission, Fault> {
         let mut problems = Vec::new();
-        let limits = self.limits.merged(bounds, &mut problems);
         let files = self.placed(&mut problems);
         let stdin = self.input(&mut problems);
         let parent = self.parent_id(&mut problems);
         check_tags(&self.tags, &mut problems);
         self.check_kind(&mut problems);
+        // Also where the language's own defaults will take their place: what was asked for is the same.
+        let limits = self.limits.merged(&bounds.defaults, bounds, &mut problems);
         Problems::check(problems)?;
-        let mut command = CommandTask {
-            argv: os(self.command.clone().unwrap_or_default()),
-            env: self
-                .env
-                .iter()
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
-            cwd: self.cwd.clone().map(PathBuf::from),
-            compile: None,
-        };
-        let mut workspace = if self.workspace || !files.is_empty() {
-            WorkspaceWish::Private(files)
-        } else {
-            WorkspaceWish::None
-        };
-        let mut stdin = stdin;
-        if let (Some(language), Some(code)) = (&self.language, &self.code) {
-            let planned = language::plan(&language::Source {
-                language,
-                code,
-                event: self.event.as_ref(),
-            })?;
-            let mut all = planned.files;
-            if let WorkspaceWish::Private(files) = workspace {
-                all.extend(files);
+        let Prepared {
+            task,
+            files,
+            stdin,
+            limits,
+        } = match (&self.language, &self.code) {
+            (Some(language), Some(code)) => {
+                let wish = Wish {
+                    code: code.clone(),
+                    mode: self.mode(),
+                    args: self.args.clone(),
+                    files,
+                    env: self.env.clone().into_iter().collect(),
+                    stdin,
+                };
+                let planned = languages.plan(language, wish, &bounds.defaults, host)?;
+                let mut problems = Vec::new();
+                let limits = self.limits.merged(&planned.defaults, bounds, &mut problems);
+                Problems::check(problems)?;
+                Prepared {
+                    task: planned.task,
+                    files: Some(planned.files),
+                    stdin: planned.stdin,
+                    limits,
+                }
             }
-            workspace = WorkspaceWish::Private(all);
-            command.argv = planned.run;
-            command.compile = planned.compile;
-            command.env.extend(planned.env);
-            if stdin.is_empty() {
-                stdin = planned.stdin;
-            }
-        }
+            _ => Prepared {
+                task: self.command_task(),
+                files: (self.workspace || !files.is_empty()).then_some(files),
+                stdin,
+                limits,
+            },
+        };
+        let workspace = files.map_or(WorkspaceWish::None, WorkspaceWish::Private);
         let deadline = self.deadline(&limits, bounds);
         let work = Work {
             kind: RunKind::Command,
-            task: Task::Command(command),
+            task: Task::Command(task),
             limits,
             stdin,
             tags: self.tags,
@@ -175,6 +208,27 @@ impl RunRequest {
             priority: self.priority,
             deadline,
         })
+    }
+
+    fn mode(&self) -> Mode {
+        match (self.handler, self.event.clone()) {
+            (HandlerWish::IfThere, event) => Mode::Auto { event },
+            (HandlerWish::AsEventSays, Some(event)) => Mode::Handler { event },
+            (HandlerWish::AsEventSays, None) => Mode::Script,
+        }
+    }
+
+    fn command_task(&self) -> CommandTask {
+        let env = self.env.iter();
+        CommandTask {
+            argv: os(self.command.clone().unwrap_or_default()),
+            env: env
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+            cwd: self.cwd.clone().map(PathBuf::from),
+            compile: None,
+            channel: ResultChannel::None,
+        }
     }
 
     fn check_kind(&self, problems: &mut Vec<Problem>) {
@@ -197,6 +251,14 @@ impl RunRequest {
             )),
             (false, true, false) => problems.push(Problem::new("code", "", "is missing")),
             (false, false, true) => problems.push(Problem::new("language", "", "is missing")),
+        }
+        if self.cwd.is_some() && self.code.is_some() {
+            let fix = "is for a command; code starts in its workspace";
+            problems.push(Problem::new("cwd", "", fix));
+        }
+        if !self.args.is_empty() && self.code.is_none() {
+            let fix = "are for a program in `code`; write them into `command`";
+            problems.push(Problem::new("args", "", fix));
         }
         if self.event.is_some() && self.code.is_none() {
             let fix = "is for a handler in `code`; use stdin for a command";
@@ -335,8 +397,8 @@ pub(crate) fn check_grant(work: &Work) -> Result<(), Fault> {
 }
 
 impl LimitsRequest {
-    fn merged(&self, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Limits {
-        let mut limits = bounds.defaults.clone();
+    fn merged(&self, defaults: &Limits, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Limits {
+        let mut limits = defaults.clone();
         let bytes =
             |given: Option<u64>, default| given.map_or(default, |n| Cap::AtMost(Bytes::new(n)));
         let time = |given: Option<u64>, default| {
@@ -395,7 +457,11 @@ mod tests {
     use serde_json::json;
 
     fn check(request: Value) -> Result<Submission, Fault> {
-        crate::body::typed::<RunRequest>(request)?.check(&RunBounds::default())
+        crate::body::typed::<RunRequest>(request)?.check(
+            &RunBounds::default(),
+            &Languages::new().map_err(|bad| Fault::internal(format!("{bad:?}")))?,
+            &Host::detect(),
+        )
     }
 
     #[test]
@@ -444,7 +510,7 @@ mod tests {
         );
         let env = json!({"command": ["a"], "env": {"A=B": "c"}});
         assert_eq!(check(env).unwrap_err().code, "input.invalid");
-        let source = json!({"language": "python", "code": "x"});
-        assert_eq!(check(source).unwrap_err().code, "language.unavailable");
+        let source = json!({"language": "cobol", "code": "x"});
+        assert_eq!(check(source).unwrap_err().code, "input.invalid");
     }
 }

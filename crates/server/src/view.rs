@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::fault::ErrorBody;
-use crate::language::{self, Answer};
+use crate::language::Answer;
 use crate::live::{Ended, Finished, Live, Outcome, Phase, Stage};
 
 /// One run.
@@ -42,6 +42,8 @@ pub(crate) struct RunView {
     pub(crate) stage: Option<&'static str>,
     /// What the handler returned.
     pub(crate) return_value: Option<Value>,
+    /// What the handler threw, or why it could not answer.
+    pub(crate) raised: Option<RaisedView>,
     pub(crate) usage: Option<UsageRecord>,
     pub(crate) enforced_by: Enforcement,
     pub(crate) isolation: BTreeMap<String, String>,
@@ -68,6 +70,16 @@ pub(crate) enum State {
 pub(crate) enum Source {
     Live,
     History,
+}
+
+/// An error of a handler.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct RaisedView {
+    /// The exception's type, or one of ours: `UnserializableResult`, `MissingHandler`, `NoAnswer`…
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) message: String,
+    pub(crate) traceback: String,
 }
 
 /// A file that the run left in its workspace.
@@ -168,6 +180,7 @@ impl RunView {
             source,
             stage: None,
             return_value: None,
+            raised: None,
             usage: None,
             enforced_by: Enforcement::default(),
             isolation: BTreeMap::new(),
@@ -204,10 +217,18 @@ impl RunView {
             Stage::Compile => Some("compile"),
             Stage::Run => None,
         };
-        self.return_value = match language::answer(finished) {
-            Answer::Value(value) => Some(value),
-            Answer::None | Answer::Raised { .. } => None,
-        };
+        match &finished.answer {
+            Answer::None => {}
+            Answer::Value(value) => self.return_value = Some(value.clone()),
+            Answer::Raised(raised) => self.raised = Some(raised.into()),
+            Answer::Bad { why } => {
+                self.raised = Some(RaisedView {
+                    kind: "NoAnswer".to_owned(),
+                    message: why.clone(),
+                    traceback: String::new(),
+                });
+            }
+        }
         self.started_at = Some(record.started_at.clone());
         self.ended_at = Some(record.ended_at.clone());
         self.exit_code = record.exit_code;
@@ -236,6 +257,16 @@ pub(crate) fn status(ending: &EndingRecord, exit_code: Option<i32>) -> &'static 
             "canceled" => "canceled",
             _ => "limit",
         },
+    }
+}
+
+impl From<&cofferdam_toolchain::Raised> for RaisedView {
+    fn from(raised: &cofferdam_toolchain::Raised) -> Self {
+        Self {
+            kind: raised.kind.clone(),
+            message: raised.message.clone(),
+            traceback: raised.traceback.clone(),
+        }
     }
 }
 

@@ -13,13 +13,15 @@ use cofferdam_contract::request::{
     BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_contract::seal::{RunPlace, Sealed};
-use cofferdam_contract::units::Cap;
+use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::{DataDir, RunId};
+use cofferdam_toolchain::ResultChannel;
 
 use crate::fault::Fault;
+use crate::language::{self, Answer};
 use crate::live::{Finished, Live, Stage};
 use crate::workspace::{PlacedFile, PrivateDir};
 
@@ -48,7 +50,16 @@ pub(crate) struct CommandTask {
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) cwd: Option<PathBuf>,
     /// Run before, in the same workspace; when it fails, nothing else is run.
-    pub(crate) compile: Option<Vec<OsString>>,
+    pub(crate) compile: Option<Box<CompileStep>>,
+    /// Whether the program can answer apart from what it prints.
+    pub(crate) channel: ResultChannel,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct CompileStep {
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) limits: Limits,
 }
 
 #[derive(Debug, Clone)]
@@ -73,6 +84,25 @@ impl Work {
                 Ok(request) => readable(&request.argv),
                 Err(_) => Vec::new(),
             },
+        }
+    }
+
+    /// What it takes of the memory budget, whichever step needs more; `None` for no limit.
+    pub(crate) fn memory(&self) -> Option<Bytes> {
+        let own = self.limits.memory.at_most()?;
+        match &self.task {
+            Task::Command(CommandTask {
+                compile: Some(step),
+                ..
+            }) => Some(own.max(step.limits.memory.at_most()?)),
+            Task::Command(_) | Task::Payload(_) => Some(own),
+        }
+    }
+
+    fn channel(&self) -> ResultChannel {
+        match &self.task {
+            Task::Command(task) => task.channel,
+            Task::Payload(_) => ResultChannel::None,
         }
     }
 
@@ -112,8 +142,10 @@ impl Work {
                 stage: Stage::Compile,
                 artifacts: Vec::new(),
                 left_out: Vec::new(),
+                answer: Answer::None,
             });
         }
+        let channel = self.channel();
         let mut request = self.request(path)?;
         request.limits.wall_time = within(request.limits.wall_time, live.deadline);
         let mut recording = Recording::new(place.dir.clone());
@@ -128,8 +160,12 @@ impl Work {
             bytes if bytes.is_empty() => Input::Empty,
             bytes => Input::Bytes(bytes),
         };
-        let streams = streams(&request, stdin, recording, live.cancel_descriptor());
-        let record = pipeline::run(Grant::new(request)?, streams, place.host)?;
+        let mut streams = streams(&request, stdin, recording, live.cancel_descriptor());
+        streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
+        let mut record = pipeline::run(Grant::new(request)?, streams, place.host)?;
+        let answer = language::answer(channel, &record);
+        // Read; no use in remembering it twice.
+        record.result = None;
         let (artifacts, left_out) = match private {
             Some(_) => left_behind(place.dir, live.id),
             None => (Vec::new(), Vec::new()),
@@ -139,6 +175,7 @@ impl Work {
             stage: Stage::Run,
             artifacts,
             left_out,
+            answer,
         })
     }
 
@@ -164,14 +201,16 @@ impl Work {
         workspace: Option<PathBuf>,
     ) -> Result<Option<RunRecord>, Fault> {
         let Task::Command(CommandTask {
-            compile: Some(argv),
+            compile: Some(step),
             ..
         }) = &self.task
         else {
             return Ok(None);
         };
         let mut request = self.request(workspace)?;
-        request.argv.clone_from(argv);
+        request.argv.clone_from(&step.argv);
+        request.env.clone_from(&step.env);
+        request.limits.clone_from(&step.limits);
         request.limits.wall_time = within(request.limits.wall_time, live.deadline);
         let mut recording = Recording::new(place.dir.clone());
         recording.kind = RunKind::Build;
@@ -203,6 +242,7 @@ fn streams<'a>(
         stdin,
         stdout: Sink::Keep { at_most },
         stderr: Sink::Keep { at_most },
+        result: None,
         on_output_limit: OnLimit::Stop,
         evidence: Evidence::Full,
         cancel: Some(cancel),

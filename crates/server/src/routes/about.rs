@@ -13,7 +13,6 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::docs;
 use crate::fault::Fault;
-use crate::language;
 use crate::openapi as description;
 use crate::self_test::Fitness;
 use crate::tokens::Scope;
@@ -48,8 +47,11 @@ pub(super) async fn metrics(
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-pub(super) async fn languages() -> Json<Value> {
-    Json(json!({ "languages": language::languages() }))
+pub(super) async fn languages(State(app): State<Arc<App>>) -> Result<Json<Value>, Fault> {
+    let views = app
+        .blocking(|app| Ok(app.languages.views(&app.runner.host)))
+        .await?;
+    Ok(Json(json!({ "languages": views })))
 }
 
 pub(super) async fn openapi() -> Json<Value> {

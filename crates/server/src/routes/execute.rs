@@ -18,9 +18,9 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body;
 use crate::fault::{Fault, Refusal};
-use crate::language::{self, Answer};
+use crate::language::Answer;
 use crate::live::{Ended, Outcome};
-use crate::submission::{LimitsRequest, RunRequest};
+use crate::submission::{HandlerWish, LimitsRequest, RunRequest};
 use crate::tokens::Scope;
 
 /// Code to be executed.
@@ -92,7 +92,7 @@ async fn answer(
     let bytes = body::read(headers, body, app.body_bounds()).await?;
     let request: ExecuteRequest = body::parse(&bytes)?;
     let execution_id = request.execution_id.clone();
-    let submission = request.into_run()?.check(app.runner.bounds())?;
+    let submission = app.check_one(request.into_run()?).await?;
     let live = submit(app, submission, caller)?;
     let ended = await_or_cancel(app, &live).await;
     let ended = ended.ok_or_else(|| Fault::internal("the run was lost"))?;
@@ -133,7 +133,7 @@ impl ExecuteRequest {
         Ok(RunRequest {
             language: Some(self.language),
             code: Some(self.code),
-            event,
+            event: event.or_else(|| Some(Value::Object(Default::default()))),
             env: self.env_vars,
             limits: LimitsRequest {
                 wall_time_ms: Some(timeout * 1000),
@@ -142,7 +142,7 @@ impl ExecuteRequest {
                 ..LimitsRequest::default()
             },
             tags,
-            workspace: true,
+            handler: HandlerWish::IfThere,
             wait: true,
             ..RunRequest::default()
         })
@@ -170,11 +170,16 @@ fn told(
         Ending::Stopped(cause) => ("error", Some(cause.explain())),
         Ending::NeverStarted(failure) => ("error", Some(failure.message.clone())),
     };
-    let answer = language::answer(finished);
     let mut stderr = text(&record.stderr);
-    let raised = match &answer {
-        Answer::Raised { message } => Some(message.clone()),
-        Answer::None | Answer::Value(_) => None,
+    let (status, raised) = match &finished.answer {
+        Answer::None | Answer::Value(_) => (status, None),
+        // The shims print what was thrown.
+        Answer::Raised(raised) if !stderr.contains(&raised.message) => (
+            failed(status),
+            Some(format!("{}: {}", raised.kind, raised.message)),
+        ),
+        Answer::Raised(_) => (failed(status), None),
+        Answer::Bad { why } => (failed(status), Some(why.clone())),
     };
     for line in raised.into_iter().chain(why) {
         if !stderr.is_empty() && !stderr.ends_with('\n') {
@@ -191,9 +196,9 @@ fn told(
         stderr,
         exit_code: record.exit_code.unwrap_or(-1),
         execution_time: record.usage.wall_ms / 1000.0,
-        return_value: match answer {
-            Answer::Value(value) => Some(value),
-            Answer::None | Answer::Raised { .. } => None,
+        return_value: match &finished.answer {
+            Answer::Value(value) if status == "success" => Some(value.clone()),
+            _ => None,
         },
         metrics: ExecuteMetrics {
             duration_ms: record.usage.wall_ms,
@@ -209,6 +214,14 @@ fn told(
             .map(|artifact| artifact.path.clone())
             .collect(),
     })
+}
+
+/// A handler that did not answer has not succeeded, whatever its program returned.
+fn failed(status: &'static str) -> &'static str {
+    match status {
+        "success" => "failed",
+        other => other,
+    }
 }
 
 /// This interface has text only; bytes that are none are shown as U+FFFD.

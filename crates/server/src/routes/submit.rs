@@ -52,7 +52,7 @@ pub(super) async fn run(
     let bytes = body::read(&headers, body, app.body_bounds()).await?;
     let request: RunRequest = body::parse(&bytes)?;
     let wait = request.wait;
-    let submission = request.check(app.runner.bounds())?;
+    let submission = app.check_one(request).await?;
     let key = Key::of(&headers, &caller.id)?;
     let Some(key) = key else {
         let live = submit(&app, submission, &caller)?;
@@ -90,14 +90,7 @@ pub(super) async fn batch(
         let fix = format!("send 1 to {MAX_BATCH} runs");
         return Err(Fault::invalid("runs", request.runs.len(), &fix));
     }
-    let mut submissions = Vec::new();
-    for (index, run) in request.runs.into_iter().enumerate() {
-        let checked = run.check(app.runner.bounds()).map_err(|mut fault| {
-            fault.detail = format!("runs[{index}]: {}", fault.detail);
-            fault
-        })?;
-        submissions.push(checked);
-    }
+    let submissions = app.check(request.runs).await?;
     let mut taken = Vec::new();
     for submission in submissions {
         taken.push(submit(&app, submission, &caller));

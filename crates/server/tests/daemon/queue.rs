@@ -46,10 +46,9 @@ fn a_full_queue_says_so_and_when_to_come_back() {
             .header("retry-after")
             .is_some_and(|seconds| seconds.parse::<u64>().is_ok())
     );
-    let reply = daemon
-        .post("/execute", &json!({"code": "", "language": "x"}))
-        .unwrap();
-    assert_eq!(reply.status, 501);
+    let code = json!({"code": "true", "language": "shell"});
+    let reply = daemon.post("/execute", &code).unwrap();
+    assert_eq!(reply.error(), (503, "Executor.QueueFull".to_owned()));
     let health = daemon.get("/health").unwrap().json();
     assert_eq!(
         (&health["active_executions"], &health["queued_executions"]),
@@ -132,11 +131,13 @@ fn memory_limits_never_add_up_to_more_than_the_budget() {
     let first = submit(
         &daemon,
         &json!({"command": ["sleep", "60"], "limits": limits}),
-    ).unwrap();
+    )
+    .unwrap();
     let second = submit(
         &daemon,
         &json!({"command": ["sleep", "60"], "limits": limits}),
-    ).unwrap();
+    )
+    .unwrap();
     daemon
         .until(&path(&first), |run| run["state"] == "running")
         .unwrap();

@@ -296,28 +296,3 @@ fn a_sealed_payload_becomes_an_envelope() {
     let reply = daemon.post("/v1/payloads", &changed).unwrap();
     assert_eq!(reply.error(), (422, "payload.digest_mismatch".to_owned()));
 }
-
-#[test]
-fn source_code_is_refused_by_name_until_there_is_a_toolchain() {
-    let daemon = Daemon::start(|_| {}).unwrap();
-    let reply = daemon
-        .post("/v1/runs", &json!({"language": "cobol", "code": "x"}))
-        .unwrap();
-    assert_eq!(reply.error(), (501, "language.unavailable".to_owned()));
-    let reply = daemon
-        .post("/execute", &json!({"language": "cobol", "code": "x"}))
-        .unwrap();
-    assert_eq!(reply.error(), (501, "language.unavailable".to_owned()));
-    for bad in [
-        json!({"language": "python"}),
-        json!({"language": "python", "code": "x", "timeout": 0}),
-        json!({"language": "python", "code": "x", "timeout": 3601}),
-        json!({"language": "python", "code": "x", "stdin": "{"}),
-        json!({"language": "python", "code": "x", "event": {}, "stdin": "{}"}),
-        json!({"language": "python", "code": "x".repeat((1 << 20) + 1)}),
-    ] {
-        let reply = daemon.post("/execute", &bad).unwrap();
-        assert_eq!(reply.error(), (400, "Executor.ValidationError".to_owned()));
-    }
-    assert!(daemon.get("/v1/languages").unwrap().json()["languages"].is_array());
-}
