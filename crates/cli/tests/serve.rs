@@ -1,0 +1,199 @@
+//! `cofferdam serve` as a process: readiness, SIGTERM, SIGKILL, and what is left afterwards.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+struct Daemon {
+    child: Child,
+    address: String,
+    /// Kept open: a daemon whose log nobody reads must not notice.
+    _log: BufReader<ChildStderr>,
+}
+
+impl Daemon {
+    fn start(data: &Path, more: &[&str]) -> Outcome<Self> {
+        let socket = data.join("notify");
+        let _ = std::fs::remove_file(&socket);
+        let ready = UnixDatagram::bind(&socket)?;
+        ready.set_read_timeout(Some(Duration::from_secs(20)))?;
+        let mut child = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+            .args(["--data-dir"])
+            .arg(data.join("data"))
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(more)
+            .env("NOTIFY_SOCKET", &socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut log = BufReader::new(child.stderr.take().ok_or("no log")?);
+        let mut line = String::new();
+        let address = loop {
+            line.clear();
+            if log.read_line(&mut line)? == 0 {
+                return Err("it ended without listening".into());
+            }
+            let entry: Value = serde_json::from_str(&line)?;
+            if let Some(address) = entry["address"].as_str() {
+                break address.to_owned();
+            }
+        };
+        let mut message = [0; 64];
+        let got = ready.recv(&mut message)?;
+        if message.get(..got) != Some(b"READY=1") {
+            return Err("something else than READY=1".into());
+        }
+        Ok(Self {
+            child,
+            address,
+            _log: log,
+        })
+    }
+
+    fn send(&self, text: &str) -> Outcome<TcpStream> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.write_all(text.as_bytes())?;
+        Ok(stream)
+    }
+
+    fn get(&self, path: &str) -> Outcome<String> {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut answer = String::new();
+        self.send(&request)?.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn run(&self, body: &str) -> Outcome<TcpStream> {
+        self.send(&format!(
+            "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+
+    /// Asks until the answer holds this text.
+    fn until(&self, path: &str, wanted: &str) -> Outcome<()> {
+        let began = Instant::now();
+        while !self.get(path)?.contains(wanted) {
+            if began.elapsed() > Duration::from_secs(20) {
+                return Err(format!("{path} never said {wanted}").into());
+            }
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> Outcome<()> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        Ok(rustix::process::kill_process(pid, signal)?)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a process with this mark in its command line is there.
+fn is_alive(mark: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
+        .any(|line| {
+            String::from_utf8_lossy(&line).contains(mark) && !line.starts_with(b"cofferdam")
+        })
+}
+
+#[test]
+fn sigterm_cancels_what_runs_answers_and_exits_143() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::start(dir.path(), &["--grace", "0s"]).unwrap();
+    let mut waiting = daemon.run(r#"{"command": ["sleep", "61.0143"]}"#).unwrap();
+    daemon.until("/health", r#""active_executions":1"#).unwrap();
+    let began = Instant::now();
+    daemon.signal(rustix::process::Signal::TERM).unwrap();
+    let status = daemon.child.wait().unwrap();
+    assert_eq!(status.code(), Some(143));
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+    let mut answer = String::new();
+    waiting.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(r#""status":"canceled""#), "{answer}");
+    assert!(!is_alive("61.0143"));
+}
+
+#[test]
+fn after_sigkill_nothing_runs_on_and_the_next_daemon_clears_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(dir.path(), &[]).unwrap();
+    let body = r#"{"command": ["sleep", "61.0137"], "workspace": true}"#;
+    let waiting = daemon.run(body).unwrap();
+    daemon.until("/health", r#""active_executions":1"#).unwrap();
+    let began = Instant::now();
+    while !is_alive("61.0137") && began.elapsed() < Duration::from_secs(20) {}
+    assert!(is_alive("61.0137"));
+    daemon.signal(rustix::process::Signal::KILL).unwrap();
+    drop(daemon);
+    drop(waiting);
+    let began = Instant::now();
+    while is_alive("61.0137") {
+        assert!(began.elapsed() < Duration::from_secs(5), "it runs on");
+    }
+    let work = dir.path().join("data/work");
+    assert_eq!(std::fs::read_dir(&work).unwrap().count(), 1);
+    let daemon = Daemon::start(dir.path(), &[]).unwrap();
+    assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
+    let listed = daemon.get("/v1/runs").unwrap();
+    assert!(listed.contains(r#""status":"interrupted""#), "{listed}");
+}
+
+#[test]
+fn others_are_served_only_with_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let cofferdam = |args: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+            .arg("--data-dir")
+            .arg(dir.path())
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    let refused = cofferdam(&["serve", "--listen", "0.0.0.0:0"]);
+    assert_eq!(refused.status.code(), Some(125));
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        told.contains("cofferdam token create") && told.contains("[input.invalid]"),
+        "{told}"
+    );
+    let made = cofferdam(&["token", "create", "ci", "--scope", "run", "--scope", "read"]);
+    assert!(made.status.success());
+    let secret = String::from_utf8(made.stdout).unwrap();
+    assert!(
+        secret.starts_with("cfd_") && secret.trim().len() == 68,
+        "{secret}"
+    );
+    let listed = String::from_utf8(cofferdam(&["token", "list"]).stdout).unwrap();
+    assert!(
+        listed.contains("run,read  ci") && !listed.contains(secret.trim()),
+        "{listed}"
+    );
+    assert!(cofferdam(&["token", "revoke", "ci"]).status.success());
+    assert_eq!(
+        cofferdam(&["token", "revoke", "ci"]).status.code(),
+        Some(125)
+    );
+}
