@@ -1,7 +1,7 @@
 //! One run that the daemon has taken on: where it stands, how it is cancelled, and its result for as long as that is remembered.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,8 @@ pub(crate) struct Live {
     /// What it takes of the memory budget.
     pub(crate) share: u64,
     work: Mutex<Option<Work>>,
-    cancel: OwnedFd,
+    /// Only until the end: remembering a result must not take a descriptor.
+    cancel: Mutex<Option<Arc<OwnedFd>>>,
     phase: watch::Sender<Phase>,
 }
 
@@ -129,7 +130,7 @@ impl Live {
             deadline: arrived + arrival.deadline,
             share: arrival.share,
             work: Mutex::new(Some(work)),
-            cancel,
+            cancel: Mutex::new(Some(Arc::new(cancel))),
             phase: watch::Sender::new(Phase::Queued),
         })
     }
@@ -151,18 +152,25 @@ impl Live {
     }
 
     pub(crate) fn set(&self, phase: Phase) {
+        if let Phase::Ended(_) = phase {
+            *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
         self.phase.send_replace(phase);
     }
 
     /// Tells the supervisor. Harmless for a run that has ended.
     pub(crate) fn request_cancel(&self) {
         let one: u64 = 1;
-        // Full would mean that it was asked 2^64 times.
-        let _ = rustix::io::write(&self.cancel, &one.to_ne_bytes());
+        if let Some(cancel) = self.cancel_descriptor() {
+            // Full would mean that it was asked 2^64 times.
+            let _ = rustix::io::write(&cancel, &one.to_ne_bytes());
+        }
     }
 
-    pub(crate) fn cancel_descriptor(&self) -> BorrowedFd<'_> {
-        self.cancel.as_fd()
+    /// For the supervisor; `None` after the end.
+    pub(crate) fn cancel_descriptor(&self) -> Option<Arc<OwnedFd>> {
+        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
+        cancel.clone()
     }
 
     /// Waits for the end. The sender lives in `self`, so that it cannot go away.

@@ -103,6 +103,7 @@ const TEST_AGAIN: Duration = Duration::from_secs(5);
 impl Server {
     pub fn start(config: Config) -> Result<Running, StartError> {
         config.data_dir.create()?;
+        raise_descriptors_best_effort();
         let lock = lock(&config.data_dir)?;
         workspace::sweep_best_effort(&config.data_dir);
         let gate = gate(&config)?;
@@ -199,6 +200,14 @@ impl Running {
         tracing::info!(canceled, "ended");
         canceled
     }
+}
+
+/// Connections, runs and journals all take descriptors, and the usual 1024 are for programs that have few. What runs inside has limits of its own.
+fn raise_descriptors_best_effort() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn gate(config: &Config) -> Result<Gate, StartError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -160,7 +160,9 @@ impl Work {
             bytes if bytes.is_empty() => Input::Empty,
             bytes => Input::Bytes(bytes),
         };
-        let mut streams = streams(&request, stdin, recording, live.cancel_descriptor());
+        let cancel = live.cancel_descriptor();
+        let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
+        let mut streams = streams(&request, stdin, recording, cancel);
         streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
         let mut record = pipeline::run(Grant::new(request)?, streams, place.host)?;
         let answer = language::answer(channel, &record);
@@ -216,7 +218,9 @@ impl Work {
         recording.kind = RunKind::Build;
         recording.parent = Some(live.id);
         recording.artifacts = None;
-        let streams = streams(&request, Input::Empty, recording, live.cancel_descriptor());
+        let cancel = live.cancel_descriptor();
+        let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
+        let streams = streams(&request, Input::Empty, recording, cancel);
         let record = pipeline::run(Grant::new(request)?, streams, place.host)?;
         let went_well = record.ending == Ending::Exited { code: 0 };
         Ok((!went_well).then_some(record))
@@ -228,7 +232,7 @@ fn streams<'a>(
     request: &Request,
     stdin: Input,
     recording: Recording,
-    cancel: BorrowedFd<'a>,
+    cancel: Option<BorrowedFd<'a>>,
 ) -> Streams<'a> {
     const WITHOUT_LIMIT: usize = 16 << 20;
     let at_most = request
@@ -245,7 +249,7 @@ fn streams<'a>(
         result: None,
         on_output_limit: OnLimit::Stop,
         evidence: Evidence::Full,
-        cancel: Some(cancel),
+        cancel,
         recording: Some(recording),
     }
 }

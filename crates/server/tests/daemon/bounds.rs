@@ -85,6 +85,24 @@ fn too_many_connections_wait_and_are_served_when_others_go() {
 }
 
 #[test]
+fn a_run_that_has_ended_holds_no_descriptor_and_no_thread() {
+    let count =
+        |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).map_or(0, Iterator::count);
+    let daemon = Daemon::start(|_| {}).unwrap();
+    let run = || {
+        let body = json!({"command": ["true"], "workspace": true});
+        assert_eq!(daemon.post("/v1/runs", &body).unwrap().status, 200);
+    };
+    // The first ones open what stays open.
+    (0..5).for_each(|_| run());
+    daemon.get("/v1/runs").unwrap();
+    let before = count("fd");
+    (0..40).for_each(|_| run());
+    assert!(count("fd") <= before + 8, "{} after {before}", count("fd"));
+    assert!(count("task") < 40);
+}
+
+#[test]
 fn a_reader_that_does_not_read_stops_nobody() {
     let daemon = Daemon::start(|config| {
         config.runs.at_once = Some(2);
