@@ -56,6 +56,12 @@ struct Remembered {
     weight: usize,
 }
 
+/// How a run came out, weighed.
+struct Conclusion {
+    ended: Arc<Ended>,
+    weight: usize,
+}
+
 /// What can be counted at any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
@@ -256,7 +262,8 @@ impl Runner {
             if let Err(error) = started {
                 state.release(&live);
                 let fault = Fault::internal(format!("no thread could be started: {error}"));
-                self.finish(&live, Outcome::Failed(fault), state);
+                let conclusion = self.conclude(&live, Outcome::Failed(fault));
+                self.finish(&live, conclusion, state);
             }
         }
     }
@@ -286,9 +293,10 @@ impl Runner {
                 self.archive.ended();
             }
         }
+        let conclusion = self.conclude(live, outcome);
         let mut state = self.state();
         state.release(live);
-        self.finish(live, outcome, &mut state);
+        self.finish(live, conclusion, &mut state);
         self.dispatch(&mut state);
         drop(state);
         self.quiet.notify_all();
@@ -301,10 +309,12 @@ impl Runner {
             _ => canceled(),
         };
         self.archive.keep_unrun(live, ending);
-        self.finish(live, outcome, &mut self.state());
+        let conclusion = self.conclude(live, outcome);
+        self.finish(live, conclusion, &mut self.state());
     }
 
-    fn finish(&self, live: &Live, outcome: Outcome, state: &mut State) {
+    /// Without the lock: weighing a result reads all of it.
+    fn conclude(&self, live: &Live, outcome: Outcome) -> Conclusion {
         let total = live.arrived.elapsed();
         let queued = match live.phase() {
             Phase::Running { queued, .. } => queued,
@@ -317,16 +327,22 @@ impl Runner {
             total,
         };
         self.metrics.ended(&ended);
+        Conclusion {
+            weight: ended.weight(),
+            ended: Arc::new(ended),
+        }
+    }
+
+    fn finish(&self, live: &Live, conclusion: Conclusion, state: &mut State) {
         let now = Instant::now();
-        let weight = ended.weight();
-        state.weight += weight;
+        state.weight += conclusion.weight;
         state.ended.push_back(Remembered {
             at: now,
             id: live.id,
-            weight,
+            weight: conclusion.weight,
         });
         self.forget(state, now);
-        live.set(Phase::Ended(Arc::new(ended)));
+        live.set(Phase::Ended(conclusion.ended));
     }
 
     /// Results are kept as long as is said, and no more of them than is said.

@@ -36,8 +36,13 @@ pub(crate) struct ExecuteRequest {
     pub(crate) event: Option<Value>,
     /// The same as a JSON text.
     pub(crate) stdin: Option<String>,
-    /// The client's own name for it; kept as the tag `execution_id`.
+    /// The client's own name for it, given back in the answer. Not kept: what has a tag is never pruned, and every execution would have one.
     pub(crate) execution_id: Option<String>,
+    /// The same holds for this.
+    #[allow(
+        dead_code,
+        reason = "accepted, because clients of this interface send it"
+    )]
     pub(crate) session_id: Option<String>,
     #[serde(default)]
     pub(crate) env_vars: BTreeMap<String, String>,
@@ -127,9 +132,6 @@ impl ExecuteRequest {
                 fault
             })?),
         };
-        let mut tags = BTreeMap::new();
-        tags.extend(self.execution_id.map(|id| ("execution_id".to_owned(), id)));
-        tags.extend(self.session_id.map(|id| ("session_id".to_owned(), id)));
         Ok(RunRequest {
             language: Some(self.language),
             code: Some(self.code),
@@ -141,7 +143,6 @@ impl ExecuteRequest {
                 output_bytes: Some(OUTPUT),
                 ..LimitsRequest::default()
             },
-            tags,
             handler: HandlerWish::IfThere,
             wait: true,
             ..RunRequest::default()
