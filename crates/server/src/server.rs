@@ -25,6 +25,7 @@ use crate::app::App;
 use crate::archive::Archive;
 use crate::auth::{Exposure, Gate};
 use crate::config::{Config, HttpBounds};
+use crate::idempotency::Keys;
 use crate::language::Languages;
 use crate::metrics::Metrics;
 use crate::notify;
@@ -107,6 +108,7 @@ impl Server {
         let lock = lock(&config.data_dir)?;
         workspace::sweep_best_effort(&config.data_dir);
         let gate = gate(&config)?;
+        let keys = Keys::open(&config.data_dir).map_err(system("keep keys"))?;
         let languages = Languages::new()
             .map_err(|bad| system("read the languages")(io::Error::other(format!("{bad:?}"))))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -129,7 +131,7 @@ impl Server {
             archive,
             metrics,
             gate,
-            keys: Default::default(),
+            keys,
             self_test: SelfTest::new(),
             languages,
             config,

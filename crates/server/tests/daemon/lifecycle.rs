@@ -90,3 +90,23 @@ fn two_daemons_do_not_share_a_data_directory() {
         Err(StartError::Listen { .. })
     ));
 }
+
+#[test]
+fn a_new_daemon_knows_keys_and_runs_of_the_one_before() {
+    let mut daemon = Daemon::start(|_| {}).unwrap();
+    let body = json!({"command": ["date", "+%N"]}).to_string();
+    let headers = [JSON, ("Idempotency-Key", "k-1")];
+    let first = daemon
+        .send("POST", "/v1/runs", &headers, body.as_bytes())
+        .unwrap();
+    daemon.restart().unwrap();
+    let second = daemon
+        .send("POST", "/v1/runs", &headers, body.as_bytes())
+        .unwrap();
+    let (first, second) = (first.json(), second.json());
+    assert_eq!(first["run_id"], second["run_id"]);
+    assert_eq!(first["stdout"], second["stdout"]);
+    assert_eq!(second["source"], "history");
+    let listed = daemon.get("/v1/runs").unwrap().json();
+    assert_eq!(listed["runs"].as_array().unwrap().len(), 1);
+}

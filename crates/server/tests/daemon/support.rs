@@ -45,6 +45,19 @@ impl Daemon {
         })
     }
 
+    /// Ends it, and starts another in its place.
+    pub(crate) fn restart(&mut self) -> Outcome<()> {
+        if let Some(running) = self.running.take() {
+            running.stop();
+        }
+        let mut config = Config::new(DataDir::at(self.dir.path().join("data")));
+        config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let running = Server::start(config)?;
+        self.address = running.address();
+        self.running = Some(running);
+        Ok(())
+    }
+
     pub(crate) fn get(&self, path: &str) -> Outcome<Reply> {
         self.send("GET", path, &[], b"")
     }
