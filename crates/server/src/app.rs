@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cofferdam_store::StoreError;
+use tokio::sync::Semaphore;
 
 use crate::archive::Archive;
 use crate::auth::{Caller, Gate};
@@ -32,6 +33,8 @@ pub(crate) struct App {
     pub(crate) keys: Keys,
     pub(crate) self_test: SelfTest,
     pub(crate) languages: Languages,
+    /// In KiB.
+    pub(crate) body_room: Arc<Semaphore>,
 }
 
 /// The name of a request, in its answer and in the log.
@@ -50,6 +53,7 @@ impl App {
         BodyBounds {
             at_most: self.config.http.body,
             within: self.config.http.body_timeout,
+            room: Arc::clone(&self.body_room),
         }
     }
 

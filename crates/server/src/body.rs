@@ -1,5 +1,6 @@
 //! Reading a request's body: its type, its size, how long it may take, and JSON that every reader understands the same way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -10,14 +11,23 @@ use cofferdam_contract::units;
 use hyper::body::Body as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::fault::{Fault, Refusal};
 
 /// How much is read, and for how long.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct BodyBounds {
     pub(crate) at_most: units::Bytes,
     pub(crate) within: Duration,
+    /// For all bodies together, in KiB.
+    pub(crate) room: Arc<Semaphore>,
+}
+
+/// The memory that a body takes, until its work is done: many large requests wait for each other instead of filling the machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// A body that claims to be JSON, whole.
@@ -25,7 +35,7 @@ pub(crate) async fn read(
     headers: &HeaderMap,
     body: Body,
     bounds: BodyBounds,
-) -> Result<Bytes, Fault> {
+) -> Result<(Bytes, Room), Fault> {
     check_type(headers)?;
     let at_most = usize::try_from(bounds.at_most.get()).unwrap_or(usize::MAX);
     let too_large = || {
@@ -36,18 +46,32 @@ pub(crate) async fn read(
     if body.size_hint().lower() > bounds.at_most.get() {
         return Err(too_large());
     }
+    let most = bounds.at_most.get();
+    let size = body.size_hint().upper().unwrap_or(most).min(most);
+    let room = room(size, &bounds).await?;
     let reading = axum::body::to_bytes(body, at_most);
     match tokio::time::timeout(bounds.within, reading).await {
         Err(_) => {
             let detail = format!("the body was not whole after {:?}", bounds.within);
             Err(Refusal::RequestTimeout.because(detail))
         }
-        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Ok(bytes)) => Ok((bytes, room)),
         Ok(Err(error)) if is_length_limit(&error) => Err(too_large()),
         Ok(Err(error)) => Err(Fault::coded(
             ErrorCode::InputUnreadable,
             format!("the body ended early: {error}"),
         )),
+    }
+}
+
+async fn room(size: u64, bounds: &BodyBounds) -> Result<Room, Fault> {
+    let permits = u32::try_from(size / 1024 + 1).unwrap_or(u32::MAX);
+    let waiting = Arc::clone(&bounds.room).acquire_many_owned(permits);
+    match tokio::time::timeout(bounds.within, waiting).await {
+        Ok(Ok(permit)) => Ok(Room {
+            _permit: Arc::new(permit),
+        }),
+        _ => Err(Refusal::QueueFull.because("requests that wait take all the memory for bodies")),
     }
 }
 

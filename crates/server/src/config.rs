@@ -22,6 +22,8 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub struct HttpBounds {
     pub body: Bytes,
+    /// All bodies together, until their work is done.
+    pub bodies: Bytes,
     /// Request line and headers together.
     pub head: Bytes,
     pub connections: usize,
@@ -79,6 +81,7 @@ impl Default for HttpBounds {
     fn default() -> Self {
         Self {
             body: Bytes::new(16 << 20),
+            bodies: Bytes::new(256 << 20),
             head: Bytes::new(32 << 10),
             connections: 1024,
             head_timeout: Duration::from_secs(10),

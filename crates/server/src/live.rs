@@ -154,6 +154,8 @@ impl Live {
     pub(crate) fn set(&self, phase: Phase) {
         if let Phase::Ended(_) = phase {
             *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            // Of a run whose turn never came.
+            drop(self.take_work());
         }
         self.phase.send_replace(phase);
     }

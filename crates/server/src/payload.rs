@@ -63,6 +63,7 @@ pub(crate) fn check(bytes: &[u8], bounds: &RunBounds) -> Result<(Sealed, Submiss
         tags: BTreeMap::new(),
         parent: None,
         workspace: WorkspaceWish::None,
+        room: None,
         task: Task::Payload(Box::new(sealed.clone())),
     };
     submission::check_grant(&work)?;

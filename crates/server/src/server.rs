@@ -134,6 +134,7 @@ impl Server {
             keys,
             self_test: SelfTest::new(),
             languages,
+            body_room: Arc::new(Semaphore::new(body_room(&config.http))),
             config,
         });
         let (stop_test, test_stopped) = mpsc::channel();
@@ -210,6 +211,14 @@ fn raise_descriptors_best_effort() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// In KiB; one body always fits.
+fn body_room(bounds: &HttpBounds) -> usize {
+    let bytes = bounds.bodies.max(bounds.body).get();
+    usize::try_from(bytes / 1024 + 1).map_or(Semaphore::MAX_PERMITS, |room| {
+        room.min(Semaphore::MAX_PERMITS)
+    })
 }
 
 fn gate(config: &Config) -> Result<Gate, StartError> {

@@ -201,6 +201,7 @@ impl RunRequest {
             tags: self.tags,
             parent,
             workspace,
+            room: None,
         };
         check_grant(&work)?;
         Ok(Submission {

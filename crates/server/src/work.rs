@@ -20,6 +20,7 @@ use cofferdam_store::model::RunKind;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
+use crate::body::Room;
 use crate::fault::Fault;
 use crate::language::{self, Answer};
 use crate::live::{Finished, Live, Stage};
@@ -35,6 +36,8 @@ pub(crate) struct Work {
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) parent: Option<RunId>,
     pub(crate) workspace: WorkspaceWish,
+    /// Of the request that it came with; held until it is done.
+    pub(crate) room: Option<Room>,
 }
 
 #[derive(Debug, Clone)]

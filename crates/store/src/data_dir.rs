@@ -6,6 +6,8 @@
 //! objects/ab/cdef…  contents, by their digest
 //! work/ID/          the private workspace of a run of the daemon, while it goes on
 //! tokens.json       who may use the daemon
+//! idempotency.jsonl which run a client's key stands for
+//! daemon.lock       held by the daemon that uses this directory
 //! audit-head        the last entry of the audit chain, kept apart from the chain
 //! last-pruned       when what is too old was last looked for: the time of this file
 //! ```

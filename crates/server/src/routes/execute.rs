@@ -94,10 +94,11 @@ async fn answer(
     body: Body,
 ) -> Result<Json<ExecuteAnswer>, Fault> {
     caller.must(Scope::Run)?;
-    let bytes = body::read(headers, body, app.body_bounds()).await?;
+    let (bytes, room) = body::read(headers, body, app.body_bounds()).await?;
     let request: ExecuteRequest = body::parse(&bytes)?;
     let execution_id = request.execution_id.clone();
-    let submission = app.check_one(request.into_run()?).await?;
+    let mut submission = app.check_one(request.into_run()?).await?;
+    submission.work.room = Some(room);
     let live = submit(app, submission, caller)?;
     let ended = await_or_cancel(app, &live).await;
     let ended = ended.ok_or_else(|| Fault::internal("the run was lost"))?;

@@ -49,10 +49,11 @@ pub(super) async fn run(
     body: Body,
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
-    let bytes = body::read(&headers, body, app.body_bounds()).await?;
+    let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
     let request: RunRequest = body::parse(&bytes)?;
     let wait = request.wait;
-    let submission = app.check_one(request).await?;
+    let mut submission = app.check_one(request).await?;
+    submission.work.room = Some(room);
     let key = Key::of(&headers, &caller.id)?;
     let Some(key) = key else {
         let live = submit(&app, submission, &caller)?;
@@ -84,7 +85,7 @@ pub(super) async fn batch(
     body: Body,
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
-    let bytes = body::read(&headers, body, app.body_bounds()).await?;
+    let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
     let request: BatchRequest = body::parse(&bytes)?;
     if request.runs.is_empty() || request.runs.len() > MAX_BATCH {
         let fix = format!("send 1 to {MAX_BATCH} runs");
@@ -92,7 +93,8 @@ pub(super) async fn batch(
     }
     let submissions = app.check(request.runs).await?;
     let mut taken = Vec::new();
-    for submission in submissions {
+    for mut submission in submissions {
+        submission.work.room = Some(room.clone());
         taken.push(submit(&app, submission, &caller));
     }
     if request.wait {
@@ -132,8 +134,9 @@ pub(super) async fn payload(
     body: Body,
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
-    let bytes = body::read(&headers, body, app.body_bounds()).await?;
-    let (sealed, submission) = payload::check(&bytes, app.runner.bounds())?;
+    let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
+    let (sealed, mut submission) = payload::check(&bytes, app.runner.bounds())?;
+    submission.work.room = Some(room);
     let live = submit(&app, submission, &caller)?;
     let ended = await_or_cancel(&app, &live).await;
     let Some(ended) = ended else {

@@ -59,6 +59,35 @@ fn a_slow_body_is_cut_off() {
 }
 
 #[test]
+fn large_requests_wait_for_each_other_and_small_ones_are_served() {
+    let daemon = Daemon::start(|config| {
+        config.http.body = Bytes::new(1 << 20);
+        config.http.bodies = Bytes::new(1 << 20);
+        config.http.body_timeout = Duration::from_millis(300);
+        config.grace = Duration::ZERO;
+    })
+    .unwrap();
+    let large = |wait: bool| json!({"command": ["sleep", "60"], "stdin": "x".repeat(700 << 10), "wait": wait});
+    let first = daemon.post("/v1/runs", &large(false)).unwrap();
+    assert_eq!(first.status, 202);
+    let second = daemon.post("/v1/runs", &large(false)).unwrap();
+    assert_eq!(second.error(), (503, "queue.full".to_owned()));
+    let small = daemon
+        .post("/v1/runs", &json!({"command": ["true"]}))
+        .unwrap();
+    assert_eq!(small.status, 200);
+    daemon
+        .send("DELETE", first.header("location").unwrap(), &[], b"")
+        .unwrap();
+    daemon
+        .until(first.header("location").unwrap(), |run| {
+            run["state"] == "ended"
+        })
+        .unwrap();
+    assert_eq!(daemon.post("/v1/runs", &large(false)).unwrap().status, 202);
+}
+
+#[test]
 fn a_long_head_is_refused() {
     let daemon = Daemon::start(|config| config.http.head = Bytes::new(16 << 10)).unwrap();
     let long = "x".repeat(40 << 10);
