@@ -34,6 +34,16 @@ const PACKAGES: &[Package] = &[
         reason: "hostile programs in C",
     },
     Package {
+        name: "g++",
+        shows: "g++",
+        reason: "programs in C++",
+    },
+    Package {
+        name: "nodejs",
+        shows: "/usr/bin/node",
+        reason: "handlers in JavaScript; in /usr for the same reason",
+    },
+    Package {
         name: "libc6-dev",
         shows: "/usr/include/stdlib.h",
         reason: "headers and the static libc for those programs",
