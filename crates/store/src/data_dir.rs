@@ -5,6 +5,7 @@
 //! spool/ID.run      the journal of a run that goes on, or has ended and is not adopted yet
 //! objects/ab/cdef…  contents, by their digest
 //! audit-head        the last entry of the audit chain, kept apart from the chain
+//! work/ID/          the private workspace of a run that brought its files with it
 //! last-pruned       when what is too old was last looked for: the time of this file
 //! ```
 
@@ -66,6 +67,11 @@ impl DataDir {
 
     pub fn audit_head(&self) -> PathBuf {
         self.path.join("audit-head")
+    }
+
+    /// Workspaces of runs that bring their own files: nothing of the history.
+    pub fn work(&self) -> PathBuf {
+        self.path.join("work")
     }
 
     pub fn last_pruned(&self) -> PathBuf {

@@ -18,6 +18,7 @@ pub mod journal;
 pub mod log;
 pub mod model;
 pub mod objects;
+pub mod private_dir;
 pub mod sift;
 pub mod upkeep;
 
