@@ -59,7 +59,8 @@ pub struct Streams<'a> {
 
 /// Runs a granted request to its end.
 pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
-    let run_id = RunId::new();
+    let recording = streams.recording.as_ref();
+    let run_id = recording.map_or_else(RunId::new, |recording| recording.run_id);
     let started_at = whole_micros(Timestamp::now());
     if let Some(recording) = &streams.recording {
         recording.check(grant.request())?;

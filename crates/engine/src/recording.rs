@@ -32,6 +32,8 @@ use account::{About, closing, opening, redact_closing};
 /// What is to be kept of a run, and where.
 #[derive(Debug)]
 pub struct Recording {
+    /// What the run will be known by; whoever queues runs knows it before they begin.
+    pub run_id: RunId,
     pub dir: DataDir,
     pub kind: RunKind,
     pub tags: BTreeMap<String, String>,
@@ -69,6 +71,7 @@ struct Before {
 impl Recording {
     pub fn new(dir: DataDir) -> Self {
         Self {
+            run_id: RunId::new(),
             dir,
             kind: RunKind::Command,
             tags: BTreeMap::new(),
@@ -84,7 +87,7 @@ impl Recording {
     pub(crate) fn check(&self, request: &Request) -> Result<(), EngineError> {
         let mut problems = Vec::new();
         for (field, path) in writable(request) {
-            if reach::reaches(path, self.dir.path()) {
+            if reach::reaches(path, self.dir.path()) && !is_below(&self.dir.work(), path) {
                 let fix = format!(
                     "holds the history ({}), which the program could rewrite; name another place with --data-dir, or keep no history with --no-history",
                     reach::shown(self.dir.path())
@@ -296,4 +299,12 @@ fn writable(request: &Request) -> impl Iterator<Item = (&'static str, &Path)> {
     // Without isolation there is no wall that this could be a hole in.
     let is_walled = request.backend != BackendName::Host;
     workspace.chain(mounts).filter(move |_| is_walled)
+}
+
+/// The one place in the data directory that programs may be given: private workspaces, which hold no history.
+fn is_below(work: &Path, writable: &Path) -> bool {
+    match (work.canonicalize(), writable.canonicalize()) {
+        (Ok(work), Ok(writable)) => writable != work && writable.starts_with(work),
+        _ => false,
+    }
 }
