@@ -180,7 +180,7 @@ fn a_slow_peer_costs_no_more_than_the_deadline() {
         Reply::Never,
         Reply::Drip,
         Reply::EndlessHeaders,
-        Reply::Raw(slow_body),
+        Reply::Stall(slow_body),
     ] {
         let name = format!("{reply:?}");
         let started = Instant::now();

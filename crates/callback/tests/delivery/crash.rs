@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cofferdam_callback::courier::Stopped;
 use cofferdam_callback::{Courier, Settings};
@@ -103,13 +103,14 @@ fn kill_9_loses_nothing_and_changes_no_key() {
     hang_at.store(usize::MAX, Ordering::Release);
     let mut last = start(dir.path(), &peer.url(), ROUNDS).unwrap();
     let outbox = Outbox::open(&DataDir::at(dir.path())).unwrap();
-    let mut seen = peer.seen().len();
+    let limit = Instant::now() + Duration::from_secs(60);
     while outbox.figures(Timestamp::now()).unwrap().waiting > 0 {
-        // A request more, or all is there.
-        if peer.seen().len() == seen {
-            std::thread::yield_now();
-        }
-        seen = peer.seen().len();
+        assert!(
+            Instant::now() < limit,
+            "{:?}",
+            outbox.figures(Timestamp::now())
+        );
+        std::thread::yield_now();
     }
     last.stdin.take().unwrap().write_all(b"\n").unwrap();
     assert!(last.wait().unwrap().success());

@@ -32,6 +32,8 @@ pub(crate) enum Reply {
     Status(u16),
     /// Written as it is; then the connection is closed.
     Raw(Vec<u8>),
+    /// Written as it is; then nothing more comes, and the connection stays.
+    Stall(Vec<u8>),
     /// One byte every 20 ms, for ever.
     Drip,
     /// Says nothing until the other side goes.
@@ -158,6 +160,10 @@ fn serve(connection: &TcpStream, book: &Book, script: &Script) -> io::Result<()>
 fn misbehave(mut connection: &TcpStream, reply: &Reply) -> io::Result<()> {
     match reply {
         Reply::Raw(bytes) => connection.write_all(bytes),
+        Reply::Stall(bytes) => {
+            connection.write_all(bytes)?;
+            connection.read(&mut [0]).map(drop)
+        }
         Reply::Drip => loop {
             connection.write_all(b"H")?;
             thread::sleep(Duration::from_millis(20));
