@@ -59,7 +59,7 @@ fn a_name_that_leads_inside_is_refused_when_it_is_connected_to() {
         let url = format!("http://hook.example:{}", peer.port());
         bench.outbox.enqueue(to_client(&url), bench.now()).unwrap();
         // Among others that are harmless.
-        let (lookup, _) = names(vec![vec!["1.1.1.1", inside]]);
+        let (lookup, _) = names(vec![vec![inside, "1.1.1.1"]]);
         let told = deliver(&bench, policy(&["hook.example"]), lookup);
         assert!(
             told.starts_with("retry: callback URL: `hook.example` leads to "),
