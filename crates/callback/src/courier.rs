@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use cofferdam_store::StoreError;
-use cofferdam_store::outbox::{Delivery, Kind, Outbox};
+use cofferdam_store::outbox::{Delivery, Kind, Outbox, Peer};
 use jiff::Timestamp;
 
 use crate::client::{Attempt, Client, Timeouts};
@@ -22,7 +22,10 @@ pub type Observer = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 #[derive(Clone)]
 pub struct Settings {
+    /// That report to the control plane.
     pub threads: usize,
+    /// That call clients back. Apart, because a client's address may be slow on purpose.
+    pub client_threads: usize,
     pub policy: Policy,
     pub timeouts: Timeouts,
     pub schedule: Schedule,
@@ -39,6 +42,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             threads: 4,
+            client_threads: 2,
             policy: Policy::default(),
             timeouts: Timeouts::default(),
             schedule: Schedule::default(),
@@ -146,8 +150,13 @@ impl Carrier {
 
     /// Makes one attempt with the next message that is due. `None` when none is.
     pub fn deliver_one(&self) -> Result<Option<Verdict>, StoreError> {
+        self.deliver_one_to(None)
+    }
+
+    /// [`Self::deliver_one`], to such a peer or any.
+    pub fn deliver_one_to(&self, whose: Option<Peer>) -> Result<Option<Verdict>, StoreError> {
         let lease = self.client.timeouts().whole + 2 * self.client.timeouts().connect + MARGIN;
-        let Some(delivery) = self.outbox.next_due((self.clock)(), lease)? else {
+        let Some(delivery) = self.outbox.next_due_to(whose, (self.clock)(), lease)? else {
             return Ok(None);
         };
         let attempt = self.attempt(&delivery);
@@ -250,7 +259,9 @@ impl Courier {
             working: Arc::default(),
             threads: Vec::new(),
         };
-        for number in 0..settings.threads.max(1) {
+        let planes = std::iter::repeat_n(Peer::ControlPlane, settings.threads.max(1));
+        let clients = std::iter::repeat_n(Peer::Client, settings.client_threads.max(1));
+        for (number, whose) in planes.chain(clients).enumerate() {
             let carrier = Arc::clone(&courier.carrier);
             let present = Present::new(&courier.working);
             let settings = settings.clone();
@@ -258,12 +269,10 @@ impl Courier {
                 .name(format!("courier-{number}"))
                 .spawn(move || {
                     let _present = present;
-                    work(&carrier, &settings);
+                    work(&carrier, &settings, whose);
                 });
-            // With fewer threads it is slower; with none it would be no courier.
             match thread {
                 Ok(thread) => courier.threads.push(thread),
-                Err(_) if number > 0 => break,
                 Err(source) => {
                     return Err(StoreError::Io {
                         what: "start a thread for",
@@ -294,7 +303,7 @@ impl Courier {
 
     fn end(&self, how: u8) {
         self.carrier.stop.fetch_max(how, Ordering::AcqRel);
-        self.carrier.outbox.ring_all();
+        self.carrier.outbox.ring();
     }
 }
 
@@ -338,7 +347,7 @@ impl Drop for Present {
     }
 }
 
-fn work(carrier: &Carrier, settings: &Settings) {
+fn work(carrier: &Carrier, settings: &Settings, whose: Peer) {
     let outbox = &carrier.outbox;
     loop {
         let seen = outbox.rung();
@@ -346,10 +355,10 @@ fn work(carrier: &Carrier, settings: &Settings) {
         if stop == NOW {
             return;
         }
-        match carrier.deliver_one() {
+        match carrier.deliver_one_to(Some(whose)) {
             Ok(Some(_)) => {}
             Ok(None) if stop != GO_ON => return,
-            Ok(None) => outbox.wait(seen, until_next(carrier, settings)),
+            Ok(None) => outbox.wait(seen, until_next(carrier, settings, whose)),
             Err(error) => {
                 (settings.observer)(&Event::Trouble(&error));
                 if stop != GO_ON {
@@ -389,9 +398,9 @@ fn look_after(carrier: &Carrier, settings: &Settings) {
     }
 }
 
-fn until_next(carrier: &Carrier, settings: &Settings) -> Duration {
+fn until_next(carrier: &Carrier, settings: &Settings, whose: Peer) -> Duration {
     let now = (settings.clock)();
-    let next = carrier.outbox.next_due_at().ok().flatten();
+    let next = carrier.outbox.next_due_at_to(Some(whose)).ok().flatten();
     let wait = next.map_or(settings.look_every, |at| {
         Duration::try_from(at.duration_since(now)).unwrap_or_default()
     });

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_callback::Courier;
 use cofferdam_callback::courier::Stopped;
+use cofferdam_callback::{Courier, Policy};
 use cofferdam_store::DataDir;
-use cofferdam_store::outbox::{Kind, Outbox};
+use cofferdam_store::outbox::{Kind, Message, Outbox};
 use jiff::Timestamp;
 
-use crate::fixture::{Bench, tokens};
+use crate::fixture::{Bench, policy, to_client, tokens};
 use crate::peer::{Peer, Reply};
 
 #[test]
@@ -78,4 +78,39 @@ fn a_message_leaves_as_soon_as_it_has_come() {
         peer.wait_for(n + 1);
     }
     assert_eq!(courier.stop(Duration::from_secs(10)), Stopped::Finished);
+}
+
+#[test]
+fn clients_that_never_answer_do_not_hold_up_the_control_plane() {
+    let mute = Peer::new(|_, _| Reply::Never);
+    let plane = Peer::new(|_, _| Reply::Status(200));
+    let mut bench = Bench::new().unwrap();
+    bench.settings.clock = Arc::new(Timestamp::now);
+    bench.settings.policy = Policy {
+        allow_loopback: true,
+        ..policy(&["*"])
+    };
+    bench.settings.timeouts.read = Duration::from_secs(60);
+    bench.settings.timeouts.whole = Duration::from_secs(60);
+    for n in 0..20 {
+        let message = Message {
+            run: format!("client{n}"),
+            idempotency_key: format!("client{n}"),
+            ..to_client(&mute.url())
+        };
+        bench.outbox.enqueue(message, bench.now()).unwrap();
+    }
+    let courier = Courier::start_with(bench.carrier(), bench.settings.clone()).unwrap();
+    mute.wait_for(bench.settings.client_threads);
+    for n in 0..20 {
+        bench.bring(
+            &plane.url(),
+            &format!("r{n}"),
+            Kind::Result,
+            &format!("r{n}"),
+        );
+    }
+    plane.wait_for(20);
+    assert_eq!(mute.seen().len(), bench.settings.client_threads);
+    assert_eq!(courier.stop(Duration::from_millis(10)), Stopped::BrokenOff);
 }

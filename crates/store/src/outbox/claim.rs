@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::clock;
 use super::holder;
-use super::message::{Kind, MessageId, Peer};
+use super::message::{Kind, MessageId, Peer, stored_peer};
 use super::queue::{Durability, Outbox, milliseconds};
 use super::schema::Fault;
 use crate::error::StoreError;
@@ -63,11 +63,21 @@ impl Outbox {
         now: Timestamp,
         lease: Duration,
     ) -> Result<Option<Delivery>, StoreError> {
+        self.next_due_to(None, now, lease)
+    }
+
+    /// Takes the next message to such a peer, or to any. Clients' addresses may be slow on purpose, and must not keep those busy who report to the control plane.
+    pub fn next_due_to(
+        &self,
+        whose: Option<Peer>,
+        now: Timestamp,
+        lease: Duration,
+    ) -> Result<Option<Delivery>, StoreError> {
         let now = now.as_millisecond();
         // A look that finds nothing must not cost a write.
         let something = self.read(|connection| {
             Ok(clock::went_back(connection, now)?
-                || find(connection, now)?.is_some()
+                || find(connection, whose, now)?.is_some()
                 || stale(connection, now)?)
         })?;
         if !something {
@@ -79,7 +89,7 @@ impl Outbox {
             transaction
                 .prepare_cached("DELETE FROM messages WHERE state = 0 AND expires IS NOT NULL AND expires <= ?1 AND holder IS NULL")?
                 .execute([now])?;
-            let Some(found) = find(transaction, now)? else {
+            let Some(found) = find(transaction, whose, now)? else {
                 return Ok(None);
             };
             take(transaction, found, now.saturating_add(milliseconds(lease)), me).map(Some)
@@ -88,11 +98,16 @@ impl Outbox {
 
     /// When the next message will be due, as far as is known now.
     pub fn next_due_at(&self) -> Result<Option<Timestamp>, StoreError> {
-        let sql = "SELECT min(max(p.not_before, (SELECT due FROM messages WHERE peer = p.peer AND state = 0 AND due IS NOT NULL ORDER BY due LIMIT 1))) FROM peers p";
+        self.next_due_at_to(None)
+    }
+
+    /// [`Self::next_due_at`], for such a peer or any.
+    pub fn next_due_at_to(&self, whose: Option<Peer>) -> Result<Option<Timestamp>, StoreError> {
+        let sql = "SELECT min(max(p.not_before, (SELECT due FROM messages WHERE peer = p.peer AND state = 0 AND due IS NOT NULL ORDER BY due LIMIT 1))) FROM peers p WHERE p.peer >= ?1 AND p.peer < ?2";
         let at: Option<i64> = self.read(|connection| {
             Ok(connection
                 .prepare_cached(sql)?
-                .query_row([], |row| row.get(0))?)
+                .query_row(Peer::stored_range(whose), |row| row.get(0))?)
         })?;
         Ok(at.map(moment))
     }
@@ -115,16 +130,14 @@ impl Outbox {
                 .prepare_cached("DELETE FROM bodies WHERE message = ?1")?
                 .execute([delivery.id.0])?;
             if delivery.kind == Kind::Heartbeat {
-                transaction
-                    .prepare_cached("DELETE FROM messages WHERE id = ?1")?
-                    .execute([delivery.id.0])?;
+                forget(transaction, delivery.id)?;
             } else if changed > 0 {
                 let_the_next_go(transaction, delivery.id, now)?;
             }
             settle_peer(transaction, delivery, Health::Well, now)
         })?;
         if recovered {
-            self.ring_all();
+            self.ring();
         }
         Ok(())
     }
@@ -155,7 +168,7 @@ impl Outbox {
         })
     }
 
-    /// It will not be sent any more. It is kept, with its body, to be looked at and perhaps revived. `peer_until` as in [`Retry`]; `None` when the peer answered.
+    /// It will not be sent any more. It is kept, with its body, to be looked at and perhaps revived; a heartbeat is forgotten. `peer_until` as in [`Retry`]; `None` when the peer answered.
     pub fn given_up(
         &self,
         delivery: &Delivery,
@@ -169,7 +182,9 @@ impl Outbox {
             let changed = transaction
                 .prepare_cached("UPDATE messages SET state = 2, due = NULL, holder = NULL, ended = ?3, outcome = ?4 WHERE id = ?1 AND attempts = ?2 AND state = 0")?
                 .execute(params![delivery.id.0, delivery.attempt, now, why])?;
-            if changed > 0 {
+            if changed > 0 && delivery.kind == Kind::Heartbeat {
+                forget(transaction, delivery.id)?;
+            } else if changed > 0 {
                 let_the_next_go(transaction, delivery.id, now)?;
             }
             let health = peer_until.map_or(Health::Well, |until| Health::Silent {
@@ -178,7 +193,7 @@ impl Outbox {
             settle_peer(transaction, delivery, health, now)
         })?;
         if recovered {
-            self.ring_all();
+            self.ring();
         }
         Ok(())
     }
@@ -215,7 +230,7 @@ impl Outbox {
             })?;
         }
         if taken_back > 0 {
-            self.ring_all();
+            self.ring();
         }
         Ok(taken_back)
     }
@@ -228,16 +243,19 @@ struct Found {
 }
 
 /// One step into the index for each peer that may be spoken to.
-fn find(connection: &Connection, now: i64) -> Result<Option<Found>, Fault> {
+fn find(connection: &Connection, whose: Option<Peer>, now: i64) -> Result<Option<Found>, Fault> {
     let sql = "SELECT m.id, p.failures FROM peers p JOIN messages m ON m.id =
                    (SELECT id FROM messages WHERE peer = p.peer AND state = 0 AND due IS NOT NULL AND due <= ?1 ORDER BY due, id LIMIT 1)
-               WHERE p.not_before <= ?1 ORDER BY m.due, m.id LIMIT 1";
-    let found = connection.prepare_cached(sql)?.query_row([now], |row| {
-        Ok(Found {
-            id: row.get(0)?,
-            peer_failures: row.get(1)?,
-        })
-    });
+               WHERE p.peer >= ?2 AND p.peer < ?3 AND p.not_before <= ?1 ORDER BY m.due, m.id LIMIT 1";
+    let [from, to] = Peer::stored_range(whose);
+    let found = connection
+        .prepare_cached(sql)?
+        .query_row(params![now, from, to], |row| {
+            Ok(Found {
+                id: row.get(0)?,
+                peer_failures: row.get(1)?,
+            })
+        });
     Ok(found.optional()?)
 }
 
@@ -291,6 +309,13 @@ fn delivery(row: &Row<'_>, peer_failures: i64) -> Result<Delivery, Fault> {
     })
 }
 
+fn forget(transaction: &Transaction<'_>, id: MessageId) -> Result<(), Fault> {
+    transaction
+        .prepare_cached("DELETE FROM messages WHERE id = ?1")?
+        .execute([id.0])?;
+    Ok(())
+}
+
 /// The run's next message in order, if one waits for this.
 pub(super) fn let_the_next_go(
     transaction: &Transaction<'_>,
@@ -313,7 +338,7 @@ fn settle_peer(
     health: Health,
     now: i64,
 ) -> Result<bool, Fault> {
-    let origin = origin_of(&delivery.url);
+    let origin = stored_peer(delivery.peer, &delivery.url);
     match health {
         Health::Well => {
             let changed = transaction
@@ -356,10 +381,6 @@ fn fail_peer(
         )?
         .execute(params![origin, failures, until])?;
     Ok(false)
-}
-
-fn origin_of(url: &str) -> String {
-    super::message::origin(url).unwrap_or_default()
 }
 
 /// What cannot be a time was not written by us; the beginning of time is then as good as any.

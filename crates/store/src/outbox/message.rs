@@ -82,6 +82,15 @@ impl Peer {
         }
     }
 
+    /// Between which two texts the column `peer` of such peers lies.
+    pub(super) const fn stored_range(whose: Option<Self>) -> [&'static str; 2] {
+        match whose {
+            None => ["", "~"],
+            Some(Self::ControlPlane) => ["control_plane ", "control_plane~"],
+            Some(Self::Client) => ["client ", "client~"],
+        }
+    }
+
     pub(super) fn from_stored(text: &str) -> Option<Self> {
         [Self::ControlPlane, Self::Client]
             .into_iter()
@@ -146,6 +155,16 @@ impl Message {
     pub(super) fn origin(&self) -> Option<String> {
         origin(&self.url)
     }
+
+    /// What stands in the column `peer`.
+    pub(super) fn stored_peer(&self) -> String {
+        stored_peer(self.peer, &self.url)
+    }
+}
+
+/// Who chose the address is a part of it: a client's callbacks and the control plane's are never one queue, not even to one host.
+pub(super) fn stored_peer(peer: Peer, url: &str) -> String {
+    format!("{} {}", peer.as_str(), origin(url).unwrap_or_default())
 }
 
 /// Scheme, host and port as written: what a peer is told apart by.

@@ -199,7 +199,7 @@ impl Outbox {
         if let Some(id) = known {
             return Ok(Enqueued::Known(MessageId(id)));
         }
-        let peer = message.origin().unwrap_or_default();
+        let peer = message.stored_peer();
         if matches!(message.kind, Kind::Heartbeat | Kind::Result) {
             forget_heartbeats(transaction, &message.run, &peer)?;
         }
@@ -242,14 +242,8 @@ impl Outbox {
         Err(StoreError::OutboxFull { path, why }.into())
     }
 
-    /// Wakes one that waits in [`Self::wait`].
-    pub(super) fn ring(&self) {
-        *lock(&self.shared.rung) += 1;
-        self.shared.bell.notify_one();
-    }
-
-    /// Wakes all that wait in [`Self::wait`].
-    pub fn ring_all(&self) {
+    /// Wakes all that wait in [`Self::wait`]: who of them may take what came in is not known here.
+    pub fn ring(&self) {
         *lock(&self.shared.rung) += 1;
         self.shared.bell.notify_all();
     }

@@ -186,6 +186,16 @@ fn a_client_that_is_gone_does_not_hold_up_the_control_plane() {
         ..retry(at(100))
     };
     outbox.failed(&gone, &silent, at(0)).unwrap();
+    assert_eq!(
+        outbox
+            .next_due_to(Some(Peer::Client), at(0), LEASE)
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        outbox.next_due_at_to(Some(Peer::Client)).unwrap(),
+        Some(at(100))
+    );
     let other = outbox.next_due(at(0), LEASE).unwrap().unwrap();
     assert_eq!(other.url, "http://cp.example/r");
 }
@@ -208,6 +218,12 @@ fn heartbeats_wait_for_nothing_and_do_not_queue_up() {
     let beat = outbox.next_due(at(5), LEASE).unwrap().unwrap();
     assert_eq!(beat.idempotency_key, "h4");
     outbox.delivered(&beat, "200", at(5)).unwrap();
+    outbox
+        .enqueue(message("r", Kind::Heartbeat, "refused"), at(5))
+        .unwrap();
+    let beat = outbox.next_due(at(5), LEASE).unwrap().unwrap();
+    outbox.given_up(&beat, "404", None, at(5)).unwrap();
+    assert_eq!(outbox.figures(at(5)).unwrap().given_up, 0);
     outbox
         .enqueue(message("r", Kind::Heartbeat, "late"), at(6))
         .unwrap();
