@@ -36,7 +36,7 @@ fn names(answers: Vec<Vec<&'static str>>) -> (Lookup, Arc<AtomicUsize>) {
 }
 
 fn deliver(bench: &Bench, policy: Policy, lookup: Lookup) -> String {
-    let client = Client::new(policy, short()).with_lookup(lookup);
+    let client = Client::new(policy, bench.settings.timeouts).with_lookup(lookup);
     let carrier = Carrier::with_client(bench.outbox.clone(), tokens(), client, &bench.settings);
     carrier
         .deliver_one()
@@ -160,7 +160,8 @@ fn the_operators_own_address_may_be_anywhere() {
 
 #[test]
 fn a_name_server_that_says_nothing_is_not_waited_for() {
-    let bench = Bench::new().unwrap();
+    let mut bench = Bench::new().unwrap();
+    bench.settings.timeouts = short();
     bench.bring("http://cp.internal", "r", Kind::Result, "r");
     let (hang, hung) = std::sync::mpsc::channel::<()>();
     let hung = std::sync::Mutex::new(hung);

@@ -5,16 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use cofferdam_callback::Bearer;
+use cofferdam_callback::client::Timeouts;
 use cofferdam_callback::courier::{Carrier, Courier, Stopped};
 use cofferdam_store::outbox::{Kind, Standing};
 
-use crate::fixture::{Bench, why};
+use crate::fixture::{Bench, patient, short, why};
 use crate::peer::{Peer, Reply};
 
 /// One message to a peer that always replies so.
 fn one(reply: Reply) -> (Bench, Peer, String) {
+    one_within(patient(), reply)
+}
+
+fn one_within(timeouts: Timeouts, reply: Reply) -> (Bench, Peer, String) {
     let peer = Peer::new(move |_, _| reply.clone());
-    let bench = Bench::new().unwrap_or_else(|error| unreachable!("{error}"));
+    let mut bench = Bench::new().unwrap_or_else(|error| unreachable!("{error}"));
+    bench.settings.timeouts = timeouts;
     bench.bring(&peer.url(), "r", Kind::Result, "r");
     let told = bench
         .carrier()
@@ -184,10 +190,10 @@ fn a_slow_peer_costs_no_more_than_the_deadline() {
     ] {
         let name = format!("{reply:?}");
         let started = Instant::now();
-        let (bench, _, told) = one(reply);
+        let (bench, _, told) = one_within(short(), reply);
         assert!(told.starts_with("retry: "), "{name}: {told}");
         assert!(
-            started.elapsed() < Duration::from_secs(2),
+            started.elapsed() < Duration::from_secs(5),
             "{name}: {:?}",
             started.elapsed()
         );
@@ -217,17 +223,12 @@ fn ten_megabytes_of_headers_or_body_are_not_read() {
 #[test]
 fn a_redirect_is_not_followed() {
     let raw = b"HTTP/1.1 307 Elsewhere\r\nLocation: http://169.254.169.254/latest/meta-data/\r\nContent-Length: 0\r\n\r\n";
-    let started = Instant::now();
     let (_, peer, told) = one(Reply::Raw(raw.to_vec()));
     assert_eq!(
         told,
         "retry: answered 307: redirects are not followed (to http://169.254.169.254/latest/meta-data/)"
     );
     assert_eq!(peer.seen().len(), 1);
-    assert!(
-        started.elapsed() < Duration::from_millis(450),
-        "nobody waited for a connection to another place"
-    );
 }
 
 #[test]
