@@ -4,6 +4,8 @@
 //! history.db        what has been adopted (SQLite, WAL)
 //! spool/ID.run      the journal of a run that goes on, or has ended and is not adopted yet
 //! objects/ab/cdef…  contents, by their digest
+//! outbox.db         what is still to be told to others (SQLite, WAL)
+//! couriers/ID.lock  locked for as long as a process that tells it lives
 //! audit-head        the last entry of the audit chain, kept apart from the chain
 //! work/ID/          the private workspace of a run that brought its files with it
 //! last-pruned       when what is too old was last looked for: the time of this file
@@ -65,6 +67,14 @@ impl DataDir {
         self.path.join("objects")
     }
 
+    pub fn outbox(&self) -> PathBuf {
+        self.path.join("outbox.db")
+    }
+
+    pub fn couriers(&self) -> PathBuf {
+        self.path.join("couriers")
+    }
+
     pub fn audit_head(&self) -> PathBuf {
         self.path.join("audit-head")
     }
@@ -87,7 +97,7 @@ impl DataDir {
     }
 }
 
-fn create_private(path: &Path) -> io::Result<()> {
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
