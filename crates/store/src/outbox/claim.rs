@@ -223,6 +223,7 @@ impl Outbox {
         let mut taken_back = 0;
         for name in holders.iter().filter(gone) {
             taken_back += self.write(Durability::Consistent, |transaction| {
+                clock::tick(transaction, now)?;
                 let peers = "UPDATE peers SET not_before = min(not_before, ?2) WHERE peer IN (SELECT peer FROM messages WHERE holder = ?1)";
                 transaction.execute(peers, params![name, now])?;
                 let messages = "UPDATE messages SET due = ?2, holder = NULL WHERE holder = ?1 AND state = 0";
