@@ -16,6 +16,8 @@ const exit = process.exit.bind(process);
 
 const MAX_BYTES = 8388608;
 const MAX_TEXT = 65536;
+const [major, minor] = process.versions.node.split(".").map(Number);
+const DETECTS_MODULES = major > 20 || (major === 20 && minor >= 10);
 
 const complain = (text) => {
   try {
@@ -148,7 +150,19 @@ async function load(file) {
       if (!error || error.code !== "ERR_REQUIRE_ESM") throw error;
     }
   }
-  return import(pathToFileURL(file).href);
+  const asModule = file.replace(/\.js$/, ".mjs");
+  if (DETECTS_MODULES || asModule === file || fs.existsSync(asModule)) return import(pathToFileURL(file).href);
+  return loadCopy(file, asModule);
+}
+
+// An older node believes the name of a file, not its syntax.
+async function loadCopy(file, asModule) {
+  fs.copyFileSync(file, asModule);
+  try {
+    return await import(pathToFileURL(asModule).href);
+  } finally {
+    fs.unlinkSync(asModule);
+  }
 }
 
 function find(loaded) {
@@ -172,11 +186,10 @@ async function run(mode, file, event) {
   called = true;
   const document = success(await handler(event, {}));
   answer(document);
-  if (!document.subarray(0, 10).equals(Buffer.from('{"ok":true'))) {
-    complain(parse(document.toString()).error.message);
-    exit(1);
-  }
-  process.removeAllListeners("beforeExit");
+  const isValue = document.subarray(0, 10).equals(Buffer.from('{"ok":true'));
+  if (!isValue) complain(parse(document.toString()).error.message);
+  // A timer or a connection that the handler left open would keep node alive for ever.
+  exit(isValue ? process.exitCode : 1);
 }
 
 let fd, pipe, event;

@@ -73,11 +73,16 @@ class Channel:
 
 
 def complain(text):
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):
-        pass
-    os.write(2, ("cofferdam: %s\n" % text).encode("utf-8", "replace"))
+    say("cofferdam: %s\n" % text)
+
+
+def say(text):
+    """To stderr, after what was printed before. User code may have closed or replaced either."""
+    for attempt in (lambda: sys.stdout.flush(), lambda: sys.stderr.flush(), lambda: os.write(2, text.encode("utf-8", "replace"))):
+        try:
+            attempt()
+        except Exception:
+            pass
 
 
 def cut(text):
@@ -180,8 +185,7 @@ def leave(error):
     if isinstance(error, SystemExit):
         return failure("SystemExit", describe(error), trace_of(error)), error
     trace = trace_of(error)
-    sys.stdout.flush()
-    sys.stderr.write(trace)
+    say(trace)
     return failure(kind_of(error), describe(error), trace), SystemExit(1)
 
 

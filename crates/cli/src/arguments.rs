@@ -72,9 +72,37 @@ pub(crate) enum Verb {
 #[derive(Debug, PartialEq, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// The command and its arguments, after `--`.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// With --language: the file that holds the code, or `-` for standard input.
+    #[arg(
+        value_name = "FILE",
+        help_heading = "Source code",
+        requires = "language"
+    )]
+    pub(crate) file: Option<PathBuf>,
+    /// The command and its arguments, after `--`; with --language, the arguments of the code.
+    #[arg(last = true, required_unless_present = "language", value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+
+    /// Run source code in this language instead of a command: `python`, `javascript`, `c`, …; docs/languages.md lists them.
+    #[arg(long, value_name = "NAME", help_heading = "Source code", conflicts_with_all = ["workspace", "root", "backend"])]
+    pub(crate) language: Option<String>,
+    /// With --language: the code itself.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        help_heading = "Source code",
+        requires = "language",
+        conflicts_with = "file"
+    )]
+    pub(crate) code: Option<String>,
+    /// With --language: call `handler(event)` with this JSON and print what it returns.
+    #[arg(
+        long,
+        value_name = "JSON",
+        help_heading = "Source code",
+        requires = "language"
+    )]
+    pub(crate) event: Option<String>,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -301,6 +329,8 @@ Examples:
   cofferdam run -- python3 -c 'print(\"hello\")'
   cofferdam run --timeout 2s --memory 64m --workspace ./job:rw --stdin input.txt -- ./solve
   cofferdam run --json -- sh -c 'echo out; echo err >&2; exit 3'
+  cofferdam run --language python --code 'print(1)'
+  cofferdam run --language javascript main.js --event '{\"n\": 1}'
 
 Exit code: the command's own, or
   124  wall time            137  memory, processes, or a kill signal

@@ -13,6 +13,7 @@ mod failure;
 mod history;
 mod import;
 mod key;
+mod language;
 mod man;
 mod run;
 mod runs;

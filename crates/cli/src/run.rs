@@ -20,9 +20,17 @@ use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
 use crate::config::{self, Choice, Flags, Merged, Sources};
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::language::{self, Prepared};
 
-pub(crate) fn run(args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
+pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
     let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
+    let host = Host::detect();
+    let code = prepared(&args, &places, &host)?;
+    if let Some(code) = &code
+        && let Some(failed) = code.compile(&host, cancel.as_fd())?
+    {
+        return Ok(failed);
+    }
     let json = args.json;
     let stdin = input(args.stdin.as_deref())?;
     let (stdout, stderr) = sinks(&args)?;
@@ -35,35 +43,83 @@ pub(crate) fn run(args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
     } else {
         Evidence::Ending
     };
+    let built_in = code.as_ref().map_or(Limits::STREAMING, |code| {
+        code.job.run.needs.raise(&Limits::STREAMING)
+    });
     let merged = config::load(Sources::of_process(
         places.config,
         flags(&args.limits, args.backend),
-        Limits::STREAMING,
+        built_in,
     ))
     .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
     let recording = history::recording(&args.history, places.data_dir, &merged.history)?;
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
-    let grant = Grant::new(request(args, &merged)?)
+    if let Some(code) = &code {
+        let added = code.job.run.env.iter();
+        let added = added.map(|(name, value)| format!("{name}={value}").into());
+        args.env.splice(0..0, added);
+        args.command = code.job.run.argv.iter().map(Into::into).collect();
+    }
+    let mut request = request(args, &merged)?;
+    if let Some(code) = &code {
+        request.workspace = Some(code.workspace());
+    }
+    let grant = Grant::new(request)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
     let streams = Streams {
         stdin,
         stdout,
         stderr,
+        result: code.as_ref().and_then(Prepared::result),
         on_output_limit,
         evidence,
         cancel: Some(cancel.as_fd()),
         recording,
-        result: None,
     };
-    let record = pipeline::run(grant, streams, &Host::detect())?;
-    if json {
-        failure::print(&to_json(&record)?)?;
-    } else {
-        explain(&record.ending);
-        history::tell_unrecorded(&record);
-    }
+    let record = pipeline::run(grant, streams, &host)?;
+    let exit_code = tell(&record, code.as_ref(), json)?;
     history::afterwards(&record, kept_in.as_ref(), &merged.history);
-    Ok(ExitCode::from(codes::exit_code(&record.ending)))
+    Ok(ExitCode::from(exit_code))
+}
+
+/// Source code, where a language was named.
+fn prepared(args: &RunArgs, places: &Places, host: &Host) -> Result<Option<Prepared>, Failure> {
+    let Some(name) = &args.language else {
+        return Ok(None);
+    };
+    let dir = history::place(places.data_dir.clone()).ok_or_else(|| {
+        Failure::problem(
+            "--data-dir",
+            "",
+            "says where the code is laid out; name a directory",
+        )
+    })?;
+    language::prepare(name, args, &dir, host).map(Some)
+}
+
+/// Tells how it went, and what the command line exits with.
+fn tell(record: &RunRecord, code: Option<&Prepared>, json: bool) -> Result<u8, Failure> {
+    let exit_code = codes::exit_code(&record.ending);
+    if json {
+        failure::print(&to_json(record)?)?;
+        return Ok(exit_code);
+    }
+    explain(&record.ending);
+    history::tell_unrecorded(record);
+    let has_ended = matches!(record.ending, Ending::Exited { .. });
+    let Some(code) = code.filter(|_| has_ended) else {
+        return Ok(exit_code);
+    };
+    match code.answer(record) {
+        Ok(value) => {
+            failure::print(&value.unwrap_or_default())?;
+            Ok(exit_code)
+        }
+        Err(why) => {
+            language::tell_bad_answer(&why);
+            Ok(exit_code.max(1))
+        }
+    }
 }
 
 pub(crate) fn flags(limits: &LimitArgs, backend: Option<Choice>) -> Flags {

@@ -12,7 +12,7 @@ use cofferdam_store::database::{Access, Retention};
 use cofferdam_store::journal::Journal;
 use cofferdam_store::model::{Closing, HostFacts, Opening, StreamSeen};
 use cofferdam_store::sift::redact::{self, Rules};
-use cofferdam_store::{DataDir, History, RunId, StoreError, upkeep};
+use cofferdam_store::{DataDir, History, RunId, StoreError, private_dir, upkeep};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -156,6 +156,7 @@ impl Archive {
             return Ok(());
         }
         adopt::adopt(history, &Keeping::default(), Others::WaitFor)?;
+        private_dir::sweep_best_effort(&self.dir);
         upkeep::prune_when_due(history, &Retention::default())
     }
 }

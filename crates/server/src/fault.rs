@@ -284,7 +284,8 @@ impl From<StoreError> for Fault {
             StoreError::Io { .. }
             | StoreError::Database { .. }
             | StoreError::Damaged { .. }
-            | StoreError::NewerFormat { .. } => {
+            | StoreError::NewerFormat { .. }
+            | StoreError::OutboxFull { .. } => {
                 tracing::error!(error = %error, "the history cannot be used");
                 Self::coded(error.code(), "the daemon's log says more")
             }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use cofferdam_store::{DataDir, StoreError};
+use cofferdam_store::{DataDir, StoreError, private_dir};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -33,7 +33,6 @@ use crate::routes::table;
 use crate::runner::Runner;
 use crate::self_test::{Fitness, SelfTest};
 use crate::tokens::{TokenError, TokenFile};
-use crate::workspace;
 
 /// Starts daemons.
 #[derive(Debug)]
@@ -106,7 +105,7 @@ impl Server {
         config.data_dir.create()?;
         raise_descriptors_best_effort();
         let lock = lock(&config.data_dir)?;
-        workspace::sweep_best_effort(&config.data_dir);
+        private_dir::sweep_best_effort(&config.data_dir);
         let gate = gate(&config)?;
         let keys = Keys::open(&config.data_dir).map_err(system("keep keys"))?;
         let languages = Languages::new()

@@ -17,6 +17,7 @@ use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
 use cofferdam_store::model::RunKind;
+use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
@@ -24,7 +25,7 @@ use crate::body::Room;
 use crate::fault::Fault;
 use crate::language::{self, Answer};
 use crate::live::{Finished, Live, Stage};
-use crate::workspace::{PlacedFile, PrivateDir};
+use crate::workspace::PlacedFile;
 
 /// What is to be done, checked as far as it can be before its turn.
 #[derive(Debug, Clone)]
@@ -188,11 +189,14 @@ impl Work {
         let WorkspaceWish::Private(files) = &self.workspace else {
             return Ok(None);
         };
-        let private = PrivateDir::create(dir, run)
-            .map_err(|error| Fault::internal(format!("cannot make a workspace: {error}")))?;
+        let private = PrivateDir::create(dir, run)?;
         for file in files {
-            private.place(file).map_err(|error| {
-                Fault::invalid("files", &file.path, &format!("cannot be placed: {error}"))
+            let placed = private.place(&file.path, &file.content, file.executable.mode());
+            placed.map_err(|error| {
+                tracing::warn!(run_id = %run, %error, "a file could not be placed");
+                let fix =
+                    "cannot be placed; no file may have the name of another or of its directory";
+                Fault::invalid("files", &file.path, fix)
             })?;
         }
         Ok(Some(private))

@@ -4,11 +4,13 @@
 //! history.db        what has been adopted (SQLite, WAL)
 //! spool/ID.run      the journal of a run that goes on, or has ended and is not adopted yet
 //! objects/ab/cdef…  contents, by their digest
-//! work/ID/          the private workspace of a run of the daemon, while it goes on
 //! tokens.json       who may use the daemon
 //! idempotency.jsonl which run a client's key stands for
 //! daemon.lock       held by the daemon that uses this directory
+//! outbox.db         what is still to be told to others (SQLite, WAL)
+//! couriers/ID.lock  locked for as long as a process that tells it lives
 //! audit-head        the last entry of the audit chain, kept apart from the chain
+//! work/ID/          the private workspace of a run that brought its files with it
 //! last-pruned       when what is too old was last looked for: the time of this file
 //! ```
 
@@ -68,13 +70,21 @@ impl DataDir {
         self.path.join("objects")
     }
 
-    /// Private workspaces; the only place in here that a program may write to.
-    pub fn work(&self) -> PathBuf {
-        self.path.join("work")
+    pub fn outbox(&self) -> PathBuf {
+        self.path.join("outbox.db")
+    }
+
+    pub fn couriers(&self) -> PathBuf {
+        self.path.join("couriers")
     }
 
     pub fn audit_head(&self) -> PathBuf {
         self.path.join("audit-head")
+    }
+
+    /// Workspaces of runs that bring their own files: nothing of the history.
+    pub fn work(&self) -> PathBuf {
+        self.path.join("work")
     }
 
     pub fn last_pruned(&self) -> PathBuf {
@@ -90,7 +100,7 @@ impl DataDir {
     }
 }
 
-fn create_private(path: &Path) -> io::Result<()> {
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 

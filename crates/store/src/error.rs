@@ -15,7 +15,7 @@ pub enum StoreError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("the history at `{}` cannot be used: {source}", path.display())]
+    #[error("the database at `{}` cannot be used: {source}", path.display())]
     Database {
         path: PathBuf,
         source: rusqlite::Error,
@@ -24,7 +24,7 @@ pub enum StoreError {
     #[error("`{}` is damaged: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
     #[error(
-        "the history at `{}` has format {found}, and this version knows formats up to {known}; use a newer cofferdam, or another --data-dir",
+        "the database at `{}` has format {found}, and this version knows formats up to {known}; use a newer cofferdam, or another --data-dir",
         path.display()
     )]
     NewerFormat {
@@ -48,6 +48,9 @@ pub enum StoreError {
         value: String,
         why: String,
     },
+    /// Nothing is dropped to make room: whoever has something to tell must slow down, or somebody must look why nothing leaves.
+    #[error("the outbox at `{}` is full: {why}; see that the peer can be reached, or raise the limit", path.display())]
+    OutboxFull { path: PathBuf, why: String },
     /// A bundle that must not be imported.
     #[error("this bundle is refused: {why}")]
     BundleRefused { why: String },
@@ -64,7 +67,9 @@ impl StoreError {
 
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::Io { .. } | Self::Database { .. } => ErrorCode::HistoryUnavailable,
+            Self::Io { .. } | Self::Database { .. } | Self::OutboxFull { .. } => {
+                ErrorCode::HistoryUnavailable
+            }
             Self::Damaged { .. } => ErrorCode::HistoryDamaged,
             Self::NewerFormat { .. } => ErrorCode::HistoryNewerFormat,
             Self::NoSuchRun { .. } | Self::NoSuchArtifact { .. } => ErrorCode::HistoryNotFound,

@@ -18,6 +18,8 @@ pub mod journal;
 pub mod log;
 pub mod model;
 pub mod objects;
+pub mod outbox;
+pub mod private_dir;
 pub mod sift;
 pub mod upkeep;
 
@@ -29,3 +31,4 @@ pub use data_dir::DataDir;
 pub use database::History;
 pub use error::StoreError;
 pub use id::RunId;
+pub use outbox::Outbox;

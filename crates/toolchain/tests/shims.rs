@@ -339,11 +339,11 @@ fn an_exception_arrives_with_its_own_frames_only() {
             ("TypeError", "no \"good\" ü")
         );
         assert!(
-            raised.traceback.contains("main.js:2:9") && raised.traceback.contains("main.js:5:3"),
+            raised.traceback.contains("js:2:9") && raised.traceback.contains("js:5:3"),
             "{raised:?}"
         );
         assert!(
-            !raised.traceback.contains("shim.cjs") && ran.stderr.contains("main.js:2:9"),
+            !raised.traceback.contains("shim.cjs") && ran.stderr.contains("js:2:9"),
             "{ran:?}"
         );
         assert_eq!(ran.code, Some(1));
@@ -363,6 +363,16 @@ fn errors_of_every_kind_become_one_answer() {
     let cases = [
         ("python", "def handler(e:\n", "SyntaxError"),
         ("python", "import nonsense_module", "ModuleNotFoundError"),
+        (
+            "python",
+            "import sys, os\ndef handler(e):\n  sys.stdout.close(); sys.stderr.close(); os.closerange(0, 3); raise KeyError(1)",
+            "KeyError",
+        ),
+        (
+            "python",
+            "import sys\ndef handler(e):\n  sys.stdout = sys.stderr = None; return {1}",
+            "UnserializableResult",
+        ),
         (
             "python",
             "class Odd(Exception):\n  def __str__(self): raise RuntimeError\ndef handler(e): raise Odd()",
@@ -692,6 +702,41 @@ handler() {
             "{language}: {found}"
         );
     });
+}
+
+#[test]
+fn what_a_handler_leaves_unfinished_is_not_waited_for() {
+    let cases = [
+        (
+            "javascript",
+            "function handler() { setInterval(() => {}, 1000); console.log('x'.repeat(100000)); return 1 }",
+        ),
+        (
+            "javascript",
+            "process.exitCode = 0; require('net').createServer().listen(0, '127.0.0.1'); function handler() { return 1 }",
+        ),
+        (
+            "python",
+            "import threading, time\ndef handler(e):\n  threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n  return 1",
+        ),
+        (
+            "shell",
+            "handler() { sleep 5 3>&- >/dev/null 2>&1 & echo 1 > \"$COFFERDAM_RESULT\"; }",
+        ),
+    ];
+    let began = Instant::now();
+    each(&cases, &json!(null), |language, ran| {
+        assert_eq!(
+            (ran.returned(), ran.code),
+            (json!(1), Some(0)),
+            "{language}"
+        );
+        assert!(
+            [0, 100_001].contains(&ran.stdout.len()),
+            "all of the output is there"
+        );
+    });
+    assert!(began.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

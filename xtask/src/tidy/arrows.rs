@@ -6,17 +6,23 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (STORE, &[CONTRACT]),
     (ENGINE, &[CONTRACT, SYS, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
+    (CALLBACK, &[CONTRACT, STORE]),
     (FLEET, &[CONTRACT, ENGINE]),
-    (SERVER, &[CONTRACT, ENGINE, TOOLCHAIN, STORE, FLEET]),
+    (
+        SERVER,
+        &[CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET],
+    ),
     (
         "cofferdam",
-        &[CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, FLEET, SERVER],
+        &[
+            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, CALLBACK, FLEET, SERVER,
+        ],
     ),
     (TESTKIT, &[]),
 ];
@@ -25,6 +31,7 @@ const SYS: &str = "cofferdam-sys";
 const STORE: &str = "cofferdam-store";
 const ENGINE: &str = "cofferdam-engine";
 const TOOLCHAIN: &str = "cofferdam-toolchain";
+const CALLBACK: &str = "cofferdam-callback";
 const FLEET: &str = "cofferdam-fleet";
 const SERVER: &str = "cofferdam-server";
 const TESTKIT: &str = "cofferdam-testkit";

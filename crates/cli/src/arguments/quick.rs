@@ -60,6 +60,10 @@ impl Reading {
             data_dir: None,
             run: RunArgs {
                 command: Vec::new(),
+                language: None,
+                code: None,
+                file: None,
+                event: None,
                 limits: LimitArgs::default(),
                 workspace: None,
                 mount: Vec::new(),

@@ -1,0 +1,276 @@
+//! `cofferdam run --language`: source code instead of a command. Finds what runs the language inside the sandbox, lays the files out in a directory of the run's own, compiles
+//! there if the language is compiled, and reads what a handler answered.
+
+use std::io::Read as _;
+use std::os::fd::BorrowedFd;
+use std::process::ExitCode;
+
+use cofferdam_contract::codes::{self, ErrorCode};
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::{CapturedStream, RunRecord};
+use cofferdam_contract::request::{
+    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+};
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_store::private_dir::{self, PrivateDir};
+use cofferdam_store::{DataDir, RunId};
+use cofferdam_toolchain::{
+    Answer, Catalogue, Job, Language, MAX_RESULT_BYTES, Mode, Source, Step, Toolchain, answer, plan,
+};
+
+use crate::arguments::RunArgs;
+use crate::failure::{self, Failure};
+
+/// Source code that is ready to run.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) job: Job,
+    dir: PrivateDir,
+}
+
+/// How much of what a compiler or a probe says is kept.
+const KEPT: usize = 256 << 10;
+
+/// Finds a toolchain and lays the job out. Nothing of the user's has run yet.
+pub(crate) fn prepare(
+    name: &str,
+    args: &RunArgs,
+    data_dir: &DataDir,
+    host: &Host,
+) -> Result<Prepared, Failure> {
+    let catalogue =
+        Catalogue::builtin().map_err(|bad| Failure::new(ErrorCode::Internal, bad.to_string()))?;
+    let language = catalogue
+        .find(name)
+        .map_err(|unknown| Failure::new(ErrorCode::InputInvalid, unknown.to_string()))?;
+    let source = source(args)?;
+    let toolchain = choose(language, &source, host)?;
+    let job = plan(language, toolchain, &source)
+        .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+    private_dir::sweep_best_effort(data_dir);
+    let dir = PrivateDir::create(data_dir, RunId::new())?;
+    for file in &job.files {
+        dir.place(&file.path, &file.bytes, file.mode)?;
+    }
+    Ok(Prepared { job, dir })
+}
+
+impl Prepared {
+    /// As `run` takes a workspace.
+    pub(crate) fn workspace(&self) -> Workspace {
+        Workspace {
+            path: self.dir.path().to_owned(),
+            access: WorkspaceAccess::ReadWrite,
+        }
+    }
+
+    /// Compiles, if the language is compiled. What a compiler refuses is told as it told it, with its own exit code.
+    pub(crate) fn compile(
+        &self,
+        host: &Host,
+        cancel: BorrowedFd<'_>,
+    ) -> Result<Option<ExitCode>, Failure> {
+        let Some(step) = &self.job.compile else {
+            return Ok(None);
+        };
+        let limits = step.needs.raise(&Limits::DEFAULT);
+        let record = carry_out(step, limits, Some(self.workspace()), host, Some(cancel))?;
+        if record.exit_code == Some(0) {
+            return Ok(None);
+        }
+        for stream in [&record.stdout, &record.stderr] {
+            show(stream);
+        }
+        Ok(Some(ExitCode::from(codes::exit_code(&record.ending))))
+    }
+
+    /// What the channel must keep, if there is one: one byte more than an answer may have shows an excess.
+    pub(crate) fn result(&self) -> Option<usize> {
+        self.job.result.is_open().then_some(MAX_RESULT_BYTES + 1)
+    }
+
+    /// The value that a handler returned, as one line; nothing where there was none. A handler that failed has said so itself.
+    pub(crate) fn answer(&self, record: &RunRecord) -> Result<Option<String>, String> {
+        let bytes = record.result.as_ref().and_then(CapturedStream::bytes);
+        match answer(self.job.result, &bytes.unwrap_or_default()) {
+            Ok(Answer::Returned(value)) => Ok(Some(format!("{value}\n"))),
+            Ok(Answer::Raised(_) | Answer::Nothing) => Ok(None),
+            Err(bad) => Err(bad.to_string()),
+        }
+    }
+}
+
+fn source(args: &RunArgs) -> Result<Source, Failure> {
+    let code = match (&args.code, &args.file) {
+        (Some(code), None) => code.clone(),
+        (None, Some(path)) => read(path)?,
+        _ => {
+            return Err(Failure::problem(
+                "--language",
+                args.language.as_deref().unwrap_or_default(),
+                "needs source code; give a file, `-` for standard input, or --code TEXT",
+            ));
+        }
+    };
+    let mode = match &args.event {
+        None => Mode::Script,
+        Some(text) => Mode::Handler {
+            event: event(text)?,
+        },
+    };
+    let words = args
+        .command
+        .iter()
+        .map(|word| word.to_str().map(str::to_owned));
+    let Some(words) = words.collect() else {
+        return Err(Failure::problem(
+            "arguments",
+            "…",
+            "are not UTF-8; write plain text",
+        ));
+    };
+    Ok(Source {
+        mode,
+        args: words,
+        ..Source::script(code)
+    })
+}
+
+fn event(text: &str) -> Result<serde_json::Value, Failure> {
+    cofferdam_contract::strict_json::parse(text.as_bytes())
+        .map_err(|bad| Failure::new(ErrorCode::InputMalformedJson, format!("--event: {bad}")))
+}
+
+fn read(path: &std::path::Path) -> Result<String, Failure> {
+    const LONGEST: u64 = 16 << 20;
+    let failed = |error: &std::io::Error| {
+        let what = format!("cannot read `{}`", path.display());
+        Failure::io(ErrorCode::InputUnreadable, &what, error)
+    };
+    let mut text = String::new();
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin()
+            .lock()
+            .take(LONGEST)
+            .read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text))
+    };
+    read.map_err(|error| failed(&error))?;
+    Ok(text)
+}
+
+/// The first toolchain that works inside, and can do what is asked.
+fn choose<'a>(
+    language: &'a Language,
+    source: &Source,
+    host: &Host,
+) -> Result<&'a Toolchain, Failure> {
+    let wants_handler = !matches!(source.mode, Mode::Script);
+    let mut reasons = Vec::new();
+    for toolchain in &language.toolchains {
+        if wants_handler && !toolchain.has_handler() {
+            reasons.push(format!("{} has no handlers", toolchain.program()));
+            continue;
+        }
+        match probe(toolchain, host) {
+            Ok(()) => return Ok(toolchain),
+            Err(why) => reasons.push(why),
+        }
+    }
+    let message = format!(
+        "--language: {} does not work here: {}; install one of them where the sandbox sees it, below /usr",
+        language.name,
+        reasons.join("; ")
+    );
+    Err(Failure::new(ErrorCode::BackendUnsupportedTask, message))
+}
+
+fn probe(toolchain: &Toolchain, host: &Host) -> Result<(), String> {
+    let missing = toolchain
+        .programs()
+        .into_iter()
+        .find(|program| !is_in_view(program));
+    if let Some(program) = missing {
+        return Err(format!("{program} is not installed"));
+    }
+    if toolchain.min_version.is_none() {
+        return Ok(());
+    }
+    let step = Step {
+        argv: toolchain.probe.clone(),
+        env: Vec::new(),
+        needs: cofferdam_toolchain::Needs::default(),
+    };
+    let record = carry_out(&step, Limits::DEFAULT, None, host, None)
+        .map_err(|_| format!("{} could not be tried", toolchain.program()))?;
+    if record.exit_code != Some(0) {
+        return Err(format!("{} does not start", toolchain.program()));
+    }
+    let mut said = record.stdout.bytes().unwrap_or_default();
+    said.extend(record.stderr.bytes().unwrap_or_default());
+    match toolchain.version_from(&said) {
+        Ok(_) => Ok(()),
+        Err(unusable) => Err(unusable.to_string()),
+    }
+}
+
+/// Where the sandbox looks for programs; all of it is below /usr.
+fn is_in_view(program: &str) -> bool {
+    let dirs = ["/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin"];
+    program.contains('/')
+        || dirs
+            .iter()
+            .any(|dir| std::path::Path::new(dir).join(program).exists())
+}
+
+fn carry_out(
+    step: &Step,
+    limits: Limits,
+    workspace: Option<Workspace>,
+    host: &Host,
+    cancel: Option<BorrowedFd<'_>>,
+) -> Result<RunRecord, Failure> {
+    let request = Request {
+        argv: step.argv.iter().map(Into::into).collect(),
+        env: step
+            .env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
+        cwd: None,
+        limits,
+        waived: Vec::new(),
+        network: Network::Denied,
+        root: Root::HostUsr,
+        workspace,
+        mounts: Vec::new(),
+        backend: BackendName::Native,
+    };
+    let grant = Grant::new(request)
+        .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+    let streams = Streams {
+        stdin: Input::Empty,
+        stdout: Sink::Keep { at_most: KEPT },
+        stderr: Sink::Keep { at_most: KEPT },
+        result: None,
+        on_output_limit: OnLimit::Discard,
+        evidence: Evidence::Ending,
+        cancel,
+        recording: None,
+    };
+    Ok(pipeline::run(grant, streams, host)?)
+}
+
+fn show(stream: &CapturedStream) {
+    use std::io::Write as _;
+    let bytes = stream.bytes().unwrap_or_default();
+    let _ = std::io::stderr().write_all(&bytes);
+}
+
+/// For whoever asked for an answer and got none.
+pub(crate) fn tell_bad_answer(why: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "cofferdam: {}", failure::visible(why));
+}

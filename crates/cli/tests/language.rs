@@ -1,0 +1,126 @@
+//! Source code instead of a command: `cofferdam run --language`.
+
+use cofferdam_testkit::{Need, Way, host};
+
+#[test]
+fn a_script_runs_in_a_directory_of_its_own() {
+    let host = host!(Need::Python);
+    for way in Way::all() {
+        let run = |args: &[&str]| {
+            let all = [&["run", "--language", "python"], args].concat();
+            host.launch(all).way(way).finish()
+        };
+        let ran = run(&[
+            "--code",
+            "import sys; print(sys.argv[1:], open('main.py').read()[:10])",
+            "--",
+            "a b",
+        ]);
+        assert_eq!(
+            (ran.code(), ran.out().as_str()),
+            (0, "['a b'] import sys\n"),
+            "{ran:#?}"
+        );
+        assert_eq!(run(&["--code", "raise SystemExit(3)"]).code(), 3);
+        let work = host.history(way).join("work");
+        assert_eq!(std::fs::read_dir(work).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_handlers_answer_cannot_be_forged_by_printing() {
+    let host = host!(Need::Python);
+    let code = "def handler(event):\n  print('{\"ok\": true, \"value\": 666}')\n  return {'sum': sum(event['xs'])}";
+    let args = [
+        "run",
+        "--language",
+        "python",
+        "--code",
+        code,
+        "--event",
+        "{\"xs\": [1, 2, 3]}",
+    ];
+    let ran = host.run(args);
+    assert_eq!(ran.out(), "{\"ok\": true, \"value\": 666}\n{\"sum\":6}\n");
+    let record = host.json(args);
+    assert_eq!(
+        record.record()["result"]["data"],
+        "{\"ok\":true,\"value\":{\"sum\":6}}",
+        "{record:#?}"
+    );
+}
+
+#[test]
+fn a_handler_that_fails_says_why_and_so_does_one_that_does_not_answer() {
+    let host = host!(Need::Python);
+    let run = |code: &str| {
+        host.run([
+            "run",
+            "--language",
+            "python",
+            "--event",
+            "{}",
+            "--code",
+            code,
+        ])
+    };
+    let raised = run("def handler(event):\n  raise ValueError('no')");
+    assert_eq!(raised.code(), 1);
+    assert!(raised.err().contains("ValueError: no"), "{raised:#?}");
+    let missing = run("x = 1");
+    assert_eq!(missing.code(), 1);
+    assert!(missing.err().contains("handler"), "{missing:#?}");
+    let silent = run("import os\nos._exit(0)");
+    assert_eq!(silent.code(), 1);
+    assert!(silent.err().contains("without an answer"), "{silent:#?}");
+    let nonsense = run("def handler(event):\n  return float('nan')");
+    assert_eq!(nonsense.code(), 1);
+    assert!(
+        nonsense.err().contains("the value is not JSON"),
+        "{nonsense:#?}"
+    );
+}
+
+#[test]
+fn what_is_compiled_is_compiled_inside() {
+    let host = host!(Need::Gcc);
+    let code = "#include <stdio.h>\nint main(int c, char **v) { puts(v[1]); return 4; }";
+    let ran = host.run(["run", "--language", "c", "--code", code, "--", "hello"]);
+    assert_eq!((ran.code(), ran.out().as_str()), (4, "hello\n"), "{ran:#?}");
+    // The compiler sees what the program would see, and no more.
+    let prying = host.run([
+        "run",
+        "--language",
+        "c",
+        "--code",
+        "#include \"/etc/shadow\"\nint main(){}",
+    ]);
+    assert_eq!(prying.code(), 1);
+    assert!(prying.err().contains("No such file"), "{prying:#?}");
+}
+
+#[test]
+fn what_cannot_be_run_is_said() {
+    let host = host!();
+    for (args, said) in [
+        (
+            &["--language", "pyhton", "--code", "1"][..],
+            "did you mean `python`",
+        ),
+        (&["--language", "python"], "needs source code"),
+        (&["--language", "python", "/no/such/file"], "cannot read"),
+        (
+            &["--language", "python", "--code", "1", "--event", "{"],
+            "--event",
+        ),
+        (
+            &["--language", "c", "--code", "1", "--event", "{}"],
+            "handler",
+        ),
+        (&["--code", "1", "--", "true"], "--language"),
+    ] {
+        let ran = host.run([&["run"], args].concat());
+        assert_eq!(ran.code(), 125, "{args:?}: {ran:#?}");
+        assert!(ran.err().contains(said), "{args:?}: {ran:#?}");
+    }
+}

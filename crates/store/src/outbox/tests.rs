@@ -1,0 +1,761 @@
+//! The outbox, with a clock of its own.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::thread;
+use std::time::Duration;
+
+use jiff::{Timestamp, ToSpan as _};
+use proptest::prelude::*;
+use rusqlite::Connection;
+
+use super::*;
+use crate::data_dir::DataDir;
+use crate::error::StoreError;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap_or_else(|error| unreachable_dir(&error)),
+        }
+    }
+
+    fn data_dir(&self) -> DataDir {
+        DataDir::at(self.dir.path().join("data"))
+    }
+
+    fn open(&self) -> Outbox {
+        self.open_with(Limits::default())
+    }
+
+    fn open_with(&self, limits: Limits) -> Outbox {
+        Outbox::open_with(&self.data_dir(), limits).unwrap_or_else(|error| unopened(&error))
+    }
+}
+
+#[allow(clippy::panic, reason = "a helper of tests")]
+fn unreachable_dir(error: &std::io::Error) -> tempfile::TempDir {
+    panic!("{error}")
+}
+
+#[allow(clippy::panic, reason = "a helper of tests")]
+fn unopened(error: &StoreError) -> Outbox {
+    panic!("{error}")
+}
+
+const LEASE: Duration = Duration::from_secs(60);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::UNIX_EPOCH + (1_800_000_000 + second).seconds()
+}
+
+fn message(run: &str, kind: Kind, key: &str) -> Message {
+    Message {
+        run: run.to_owned(),
+        kind,
+        url: format!("http://cp.example/{run}"),
+        idempotency_key: key.to_owned(),
+        body: format!("{{\"key\":\"{key}\"}}").into_bytes(),
+        authorization: Some("plane".to_owned()),
+        peer: Peer::ControlPlane,
+    }
+}
+
+fn retry(at: Timestamp) -> Retry {
+    Retry {
+        why: "answered 500".to_owned(),
+        at,
+        peer_until: None,
+    }
+}
+
+#[test]
+fn what_came_in_comes_out_whole_and_once() {
+    let place = Place::new();
+    let outbox = place.open();
+    let sent = message("r", Kind::Result, "r");
+    let enqueued = outbox.enqueue(sent.clone(), at(0)).unwrap();
+    let delivery = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    assert_eq!(
+        delivery,
+        Delivery {
+            id: enqueued.id(),
+            run: sent.run,
+            kind: sent.kind,
+            url: sent.url,
+            idempotency_key: sent.idempotency_key,
+            authorization: sent.authorization,
+            peer: sent.peer,
+            body: sent.body,
+            created: at(0),
+            attempt: 1,
+            peer_failures: 0,
+        }
+    );
+    assert_eq!(outbox.next_due(at(1), LEASE).unwrap(), None);
+    outbox.delivered(&delivery, "200", at(1)).unwrap();
+    assert_eq!(outbox.next_due(at(1000), LEASE).unwrap(), None);
+    assert_eq!(outbox.body(delivery.id).unwrap(), None);
+    let figures = outbox.figures(at(2)).unwrap();
+    assert_eq!(
+        (figures.waiting, figures.waiting_bytes, figures.delivered),
+        (0, 0, 1)
+    );
+}
+
+#[test]
+fn the_same_key_to_the_same_url_is_the_same_message_also_after_delivery() {
+    let place = Place::new();
+    let outbox = place.open();
+    let first = outbox
+        .enqueue(message("r", Kind::Result, "k"), at(0))
+        .unwrap();
+    let mut other_body = message("r", Kind::Result, "k");
+    other_body.body = b"other".to_vec();
+    let again = outbox.enqueue(other_body.clone(), at(1)).unwrap();
+    assert_eq!(again, Enqueued::Known(first.id()));
+    let delivery = outbox.next_due(at(1), LEASE).unwrap().unwrap();
+    outbox.delivered(&delivery, "200", at(1)).unwrap();
+    assert_eq!(
+        outbox.enqueue(other_body.clone(), at(2)).unwrap(),
+        Enqueued::Known(first.id())
+    );
+    other_body.url = "http://client.example/".to_owned();
+    assert!(matches!(
+        outbox.enqueue(other_body, at(2)).unwrap(),
+        Enqueued::New(_)
+    ));
+}
+
+#[test]
+fn a_run_keeps_its_order_and_holds_up_no_other() {
+    let place = Place::new();
+    let outbox = place.open();
+    for (run, key) in [("a", "a1"), ("a", "a2"), ("b", "b1"), ("a", "a3")] {
+        outbox
+            .enqueue(message(run, Kind::Status, key), at(0))
+            .unwrap();
+    }
+    let a1 = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    let b1 = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    assert_eq!(
+        (a1.idempotency_key.as_str(), b1.idempotency_key.as_str()),
+        ("a1", "b1")
+    );
+    assert_eq!(outbox.next_due(at(1), LEASE).unwrap(), None);
+    outbox.failed(&a1, &retry(at(30)), at(1)).unwrap();
+    outbox.delivered(&b1, "200", at(1)).unwrap();
+    assert_eq!(outbox.next_due(at(29), LEASE).unwrap(), None);
+    assert_eq!(outbox.next_due_at().unwrap(), Some(at(30)));
+    let a1 = outbox.next_due(at(30), LEASE).unwrap().unwrap();
+    assert_eq!((a1.idempotency_key.as_str(), a1.attempt), ("a1", 2));
+    outbox.given_up(&a1, "answered 404", None, at(31)).unwrap();
+    let a2 = outbox.next_due(at(31), LEASE).unwrap().unwrap();
+    assert_eq!(a2.idempotency_key, "a2");
+    outbox.delivered(&a2, "200", at(31)).unwrap();
+    assert_eq!(
+        outbox
+            .next_due(at(31), LEASE)
+            .unwrap()
+            .unwrap()
+            .idempotency_key,
+        "a3"
+    );
+}
+
+#[test]
+fn a_client_that_is_gone_does_not_hold_up_the_control_plane() {
+    let place = Place::new();
+    let outbox = place.open();
+    let mut hook = message("r", Kind::Result, "r");
+    hook.url = "http://gone.example/hook".to_owned();
+    hook.peer = Peer::Client;
+    hook.authorization = None;
+    outbox.enqueue(hook, at(0)).unwrap();
+    outbox
+        .enqueue(message("r", Kind::Result, "r"), at(0))
+        .unwrap();
+    let gone = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    let silent = Retry {
+        peer_until: Some(at(100)),
+        ..retry(at(100))
+    };
+    outbox.failed(&gone, &silent, at(0)).unwrap();
+    assert_eq!(
+        outbox
+            .next_due_to(Some(Peer::Client), at(0), LEASE)
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        outbox.next_due_at_to(Some(Peer::Client)).unwrap(),
+        Some(at(100))
+    );
+    let other = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    assert_eq!(other.url, "http://cp.example/r");
+}
+
+#[test]
+fn heartbeats_wait_for_nothing_and_do_not_queue_up() {
+    let place = Place::new();
+    let outbox = place.open();
+    outbox
+        .enqueue(message("r", Kind::Status, "s"), at(0))
+        .unwrap();
+    let status = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    for beat in 0..5 {
+        let beat_key = format!("h{beat}");
+        outbox
+            .enqueue(message("r", Kind::Heartbeat, &beat_key), at(beat))
+            .unwrap();
+    }
+    assert_eq!(outbox.figures(at(5)).unwrap().waiting, 2);
+    let beat = outbox.next_due(at(5), LEASE).unwrap().unwrap();
+    assert_eq!(beat.idempotency_key, "h4");
+    outbox.delivered(&beat, "200", at(5)).unwrap();
+    outbox
+        .enqueue(message("r", Kind::Heartbeat, "refused"), at(5))
+        .unwrap();
+    let beat = outbox.next_due(at(5), LEASE).unwrap().unwrap();
+    outbox.given_up(&beat, "404", None, at(5)).unwrap();
+    assert_eq!(outbox.figures(at(5)).unwrap().given_up, 0);
+    outbox
+        .enqueue(message("r", Kind::Heartbeat, "late"), at(6))
+        .unwrap();
+    assert_eq!(outbox.next_due(at(21), LEASE).unwrap(), None);
+    assert_eq!(outbox.figures(at(21)).unwrap().waiting, 1);
+    outbox
+        .enqueue(message("r", Kind::Heartbeat, "last"), at(22))
+        .unwrap();
+    outbox
+        .enqueue(message("r", Kind::Result, "r"), at(22))
+        .unwrap();
+    outbox.delivered(&status, "200", at(22)).unwrap();
+    let result = outbox.next_due(at(22), LEASE).unwrap().unwrap();
+    assert_eq!(result.kind, Kind::Result);
+    assert_eq!(outbox.next_due(at(22), LEASE).unwrap(), None);
+}
+
+#[test]
+fn a_lease_ends_and_a_late_failure_changes_nothing() {
+    let place = Place::new();
+    let outbox = place.open();
+    outbox
+        .enqueue(message("r", Kind::Result, "r"), at(0))
+        .unwrap();
+    let first = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    assert_eq!(outbox.next_due(at(59), LEASE).unwrap(), None);
+    let second = outbox.next_due(at(60), LEASE).unwrap().unwrap();
+    assert_eq!((second.id, second.attempt), (first.id, 2));
+    outbox.failed(&first, &retry(at(61)), at(61)).unwrap();
+    outbox.given_up(&first, "404", None, at(61)).unwrap();
+    assert_eq!(outbox.next_due(at(62), LEASE).unwrap(), None);
+    // But what was delivered was delivered.
+    outbox.delivered(&first, "200", at(62)).unwrap();
+    outbox.failed(&second, &retry(at(63)), at(63)).unwrap();
+    assert_eq!(outbox.next_due(at(999), LEASE).unwrap(), None);
+}
+
+#[test]
+fn what_a_dead_taker_had_is_due_at_once_and_what_a_living_one_has_is_not() {
+    let place = Place::new();
+    let (alive, dead) = (place.open(), place.open());
+    for key in ["1", "2"] {
+        alive
+            .enqueue(message(key, Kind::Result, key), at(0))
+            .unwrap();
+    }
+    let kept = alive.next_due(at(0), LEASE).unwrap().unwrap();
+    let lost = dead.next_due(at(0), LEASE).unwrap().unwrap();
+    let other = place.open();
+    assert_eq!(other.take_back_from_the_dead(at(1)).unwrap(), 0);
+    drop(dead);
+    assert_eq!(other.take_back_from_the_dead(at(1)).unwrap(), 1);
+    let again = other.next_due(at(1), LEASE).unwrap().unwrap();
+    assert_eq!((again.id, again.attempt), (lost.id, 2));
+    assert_ne!(again.id, kept.id);
+    assert_eq!(other.next_due(at(1), LEASE).unwrap(), None);
+}
+
+#[test]
+fn a_silent_peer_is_tried_with_one_message_and_its_return_frees_all() {
+    let place = Place::new();
+    let outbox = place.open();
+    for n in 0..5 {
+        let run = format!("r{n}");
+        outbox
+            .enqueue(message(&run, Kind::Result, &run), at(0))
+            .unwrap();
+    }
+    let first = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    let silent = Retry {
+        peer_until: Some(at(10)),
+        ..retry(at(1000))
+    };
+    outbox.failed(&first, &silent, at(0)).unwrap();
+    assert_eq!(outbox.next_due(at(9), LEASE).unwrap(), None);
+    assert_eq!(outbox.next_due_at().unwrap(), Some(at(10)));
+    let probe = outbox.next_due(at(10), LEASE).unwrap().unwrap();
+    assert_eq!(probe.peer_failures, 1);
+    assert_eq!(outbox.next_due(at(10), LEASE).unwrap(), None);
+    outbox.delivered(&probe, "200", at(11)).unwrap();
+    let mut keys = BTreeSet::new();
+    while let Some(delivery) = outbox.next_due(at(11), LEASE).unwrap() {
+        keys.insert(delivery.idempotency_key);
+    }
+    assert_eq!(
+        keys.len(),
+        4,
+        "the one that failed first does not wait its thousand seconds: {keys:?}"
+    );
+}
+
+#[test]
+fn a_clock_that_goes_back_makes_nothing_wait_longer() {
+    let place = Place::new();
+    let outbox = place.open();
+    outbox
+        .enqueue(message("r", Kind::Result, "r"), at(100_000))
+        .unwrap();
+    let delivery = outbox.next_due(at(100_000), LEASE).unwrap().unwrap();
+    let silent = Retry {
+        peer_until: Some(at(100_010)),
+        ..retry(at(100_010))
+    };
+    outbox.failed(&delivery, &silent, at(100_000)).unwrap();
+    // A day back.
+    let back = 100_000 - 86_400;
+    assert_eq!(outbox.next_due(at(back), LEASE).unwrap(), None);
+    assert_eq!(outbox.next_due_at().unwrap(), Some(at(back + 10)));
+    let again = outbox.next_due(at(back + 10), LEASE).unwrap().unwrap();
+    assert_eq!((again.attempt, again.created), (2, at(back)));
+    // A second back is a clock that is being kept right: nothing moves.
+    outbox
+        .failed(&again, &retry(at(back + 20)), at(back + 10))
+        .unwrap();
+    assert_eq!(outbox.next_due(at(back + 9), LEASE).unwrap(), None);
+    assert_eq!(outbox.next_due_at().unwrap(), Some(at(back + 20)));
+}
+
+#[test]
+fn what_was_given_up_is_kept_and_can_be_revived() {
+    let place = Place::new();
+    let outbox = place.open();
+    outbox
+        .enqueue(message("r", Kind::Result, "r"), at(0))
+        .unwrap();
+    outbox
+        .enqueue(message("r", Kind::Artifacts, "r:artifacts"), at(0))
+        .unwrap();
+    let result = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    outbox
+        .given_up(&result, "answered 400: no", None, at(1))
+        .unwrap();
+    let kept = outbox.list(Standing::GivenUp, 10).unwrap();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].outcome.as_deref(), Some("answered 400: no"));
+    assert_eq!(outbox.body(result.id).unwrap(), Some(result.body.clone()));
+    outbox.revive(result.id, at(2)).unwrap();
+    assert!(outbox.revive(result.id, at(2)).is_err());
+    let artifacts = outbox.next_due(at(2), LEASE).unwrap().unwrap();
+    assert_eq!(artifacts.kind, Kind::Artifacts);
+    outbox.delivered(&artifacts, "200", at(3)).unwrap();
+    let result = outbox.next_due(at(3), LEASE).unwrap().unwrap();
+    assert_eq!((result.kind, result.attempt), (Kind::Result, 1));
+}
+
+#[test]
+fn age_removes_what_is_done_and_never_what_waits() {
+    let place = Place::new();
+    let outbox = place.open();
+    for key in ["delivered", "given-up", "waiting"] {
+        outbox
+            .enqueue(message(key, Kind::Result, key), at(0))
+            .unwrap();
+    }
+    let delivered = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    outbox.delivered(&delivered, "200", at(0)).unwrap();
+    let given_up = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    outbox.given_up(&given_up, "404", None, at(0)).unwrap();
+    let day = 86_400;
+    assert_eq!(outbox.prune(at(day)).unwrap(), 0);
+    assert_eq!(outbox.prune(at(day + 1)).unwrap(), 1);
+    assert_eq!(outbox.prune(at(29 * day)).unwrap(), 0);
+    assert_eq!(outbox.prune(at(31 * day)).unwrap(), 1);
+    let figures = outbox.figures(at(31 * day)).unwrap();
+    assert_eq!(
+        (figures.waiting, figures.given_up, figures.delivered),
+        (1, 0, 0)
+    );
+    assert_eq!(figures.oldest, Some(Duration::from_secs(31 * 86_400)));
+}
+
+#[test]
+fn what_was_given_up_cannot_fill_the_disk() {
+    let place = Place::new();
+    let outbox = place.open_with(Limits {
+        given_up_bytes: 1000,
+        ..Limits::default()
+    });
+    for n in 0..5 {
+        let mut big = message(&format!("r{n}"), Kind::Result, &format!("r{n}"));
+        big.body = vec![b'x'; 400];
+        outbox.enqueue(big, at(n)).unwrap();
+        let delivery = outbox.next_due(at(n), LEASE).unwrap().unwrap();
+        outbox.given_up(&delivery, "404", None, at(n)).unwrap();
+    }
+    assert_eq!(outbox.prune(at(10)).unwrap(), 3);
+    let left: Vec<String> = outbox
+        .list(Standing::GivenUp, 10)
+        .unwrap()
+        .into_iter()
+        .map(|e| e.run)
+        .collect();
+    assert_eq!(left, ["r4", "r3"]);
+}
+
+#[test]
+fn a_full_outbox_says_so_and_takes_again_when_something_has_left() {
+    let place = Place::new();
+    let outbox = place.open_with(Limits {
+        messages: 2,
+        bytes: 100,
+        body_bytes: 90,
+        ..Limits::default()
+    });
+    let sized = |key: &str, size: usize| Message {
+        body: vec![b'x'; size],
+        ..message(key, Kind::Result, key)
+    };
+    let too_large = outbox.enqueue(sized("a", 91), at(0)).unwrap_err();
+    assert!(
+        matches!(too_large, StoreError::Invalid { field: "body", .. }),
+        "{too_large}"
+    );
+    outbox.enqueue(sized("a", 60), at(0)).unwrap();
+    let full = outbox.enqueue(sized("b", 60), at(0)).unwrap_err();
+    assert!(
+        matches!(full, StoreError::OutboxFull { .. }) && full.to_string().contains("60 bytes wait"),
+        "{full}"
+    );
+    outbox.enqueue(sized("b", 10), at(0)).unwrap();
+    let full = outbox.enqueue(sized("c", 1), at(0)).unwrap_err();
+    assert!(
+        full.to_string().contains("2 messages wait, and 2 may"),
+        "{full}"
+    );
+    // The same message again is no more than it was.
+    assert!(matches!(
+        outbox.enqueue(sized("a", 60), at(0)).unwrap(),
+        Enqueued::Known(_)
+    ));
+    let delivery = outbox.next_due(at(0), LEASE).unwrap().unwrap();
+    outbox.delivered(&delivery, "200", at(0)).unwrap();
+    outbox.enqueue(sized("c", 60), at(0)).unwrap();
+}
+
+#[test]
+fn what_could_not_be_sent_is_refused_at_the_door() {
+    let place = Place::new();
+    let outbox = place.open();
+    let good = || message("r", Kind::Result, "k");
+    let bad = [
+        Message {
+            run: String::new(),
+            ..good()
+        },
+        Message {
+            idempotency_key: "a\r\nX: y".to_owned(),
+            ..good()
+        },
+        Message {
+            idempotency_key: String::new(),
+            ..good()
+        },
+        Message {
+            url: "ftp://x/".to_owned(),
+            ..good()
+        },
+        Message {
+            url: "http:///x".to_owned(),
+            ..good()
+        },
+        Message {
+            url: "http://u:p@x/".to_owned(),
+            ..good()
+        },
+        Message {
+            url: "http://x/ y".to_owned(),
+            ..good()
+        },
+        Message {
+            authorization: Some("eyJ/secret+token==".to_owned()),
+            ..good()
+        },
+        Message {
+            peer: Peer::Client,
+            ..good()
+        },
+    ];
+    for message in bad {
+        let refused = outbox.enqueue(message.clone(), at(0)).unwrap_err();
+        assert!(matches!(refused, StoreError::Invalid { .. }), "{message:?}");
+        assert!(!refused.to_string().contains("secret"), "{refused}");
+    }
+    assert_eq!(outbox.figures(at(0)).unwrap(), Figures::default());
+}
+
+#[test]
+fn many_threads_and_two_openings_lose_nothing_and_take_each_once() {
+    let place = Place::new();
+    let boxes = [place.open(), place.open()];
+    thread::scope(|scope| {
+        for worker in 0..8 {
+            let outbox = &boxes[worker % 2];
+            scope.spawn(move || {
+                for n in 0..25 {
+                    let key = format!("{worker}-{n}");
+                    outbox
+                        .enqueue(message(&key, Kind::Result, &key), at(0))
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let taken: Vec<String> = thread::scope(|scope| {
+        let takers: Vec<_> = (0..8)
+            .map(|worker| {
+                let outbox = &boxes[worker % 2];
+                scope.spawn(move || {
+                    let mut keys = Vec::new();
+                    while let Some(delivery) = outbox.next_due(at(0), LEASE).unwrap() {
+                        keys.push(delivery.idempotency_key.clone());
+                        outbox.delivered(&delivery, "200", at(0)).unwrap();
+                    }
+                    keys
+                })
+            })
+            .collect();
+        takers
+            .into_iter()
+            .flat_map(|taker| taker.join().unwrap())
+            .collect()
+    });
+    assert_eq!(taken.len(), 200);
+    assert_eq!(taken.into_iter().collect::<BTreeSet<_>>().len(), 200);
+}
+
+#[test]
+fn a_damaged_foreign_or_newer_file_is_refused_by_name_and_left_alone() {
+    let open = |place: &Place| Outbox::open(&place.data_dir()).unwrap_err();
+    let damaged = Place::new();
+    fs::create_dir_all(damaged.data_dir().path()).unwrap();
+    fs::write(
+        damaged.data_dir().outbox(),
+        b"not a database, and long enough to be looked at".repeat(50),
+    )
+    .unwrap();
+    let error = open(&damaged);
+    assert!(
+        matches!(error, StoreError::Damaged { .. }) && error.to_string().contains("outbox.db"),
+        "{error}"
+    );
+    let newer = Place::new();
+    drop(newer.open());
+    let raw = Connection::open(newer.data_dir().outbox()).unwrap();
+    raw.pragma_update(None, "user_version", 99).unwrap();
+    drop(raw);
+    assert!(matches!(
+        open(&newer),
+        StoreError::NewerFormat { found: 99, .. }
+    ));
+    let foreign = Place::new();
+    fs::create_dir_all(foreign.data_dir().path()).unwrap();
+    let raw = Connection::open(foreign.data_dir().outbox()).unwrap();
+    raw.execute_batch("CREATE TABLE songs (x INTEGER)").unwrap();
+    drop(raw);
+    assert!(matches!(open(&foreign), StoreError::Damaged { .. }));
+}
+
+#[test]
+fn a_page_that_was_overwritten_is_damage_and_no_panic() {
+    let place = Place::new();
+    let outbox = place.open();
+    for n in 0..50 {
+        let key = format!("k{n}");
+        outbox
+            .enqueue(
+                Message {
+                    body: vec![7; 5000],
+                    ..message(&key, Kind::Result, &key)
+                },
+                at(0),
+            )
+            .unwrap();
+    }
+    drop(outbox);
+    let path = place.data_dir().outbox();
+    let mut bytes = fs::read(&path).unwrap();
+    for byte in bytes.iter_mut().skip(4096) {
+        *byte = 0xa5;
+    }
+    fs::write(&path, bytes).unwrap();
+    let seen = Outbox::open(&place.data_dir()).and_then(|outbox| outbox.next_due(at(1), LEASE));
+    assert!(matches!(seen, Err(StoreError::Damaged { .. })), "{seen:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_refused_by_name() {
+    if rustix::process::geteuid().is_root() {
+        // Root may write everything; a directory in place of the file is as good.
+        let place = Place::new();
+        fs::create_dir_all(place.data_dir().outbox()).unwrap();
+        let error = Outbox::open(&place.data_dir()).unwrap_err();
+        assert!(error.to_string().contains("outbox.db"), "{error}");
+        return;
+    }
+    let place = Place::new();
+    drop(place.open());
+    fs::set_permissions(place.data_dir().outbox(), fs::Permissions::from_mode(0o400)).unwrap();
+    let error = Outbox::open(&place.data_dir()).unwrap_err();
+    assert!(error.to_string().contains("write to the outbox"), "{error}");
+}
+
+#[test]
+fn nobody_else_may_look() {
+    let place = Place::new();
+    let outbox = place.open();
+    outbox
+        .enqueue(message("r", Kind::Result, "r"), at(0))
+        .unwrap();
+    let _held = outbox.next_due(at(0), LEASE).unwrap();
+    let mode =
+        |path: &std::path::Path| fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
+    let dir = place.data_dir();
+    assert_eq!(mode(&dir.outbox()).unwrap(), 0o600);
+    assert_eq!(mode(&dir.path().join("outbox.db-wal")).unwrap(), 0o600);
+    assert_eq!(mode(&dir.couriers()).unwrap(), 0o700);
+}
+
+#[test]
+fn one_who_waits_is_woken_by_what_comes_in() {
+    let place = Place::new();
+    let outbox = place.open();
+    let seen = outbox.rung();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| outbox.wait(seen, Duration::from_secs(60)));
+        outbox
+            .enqueue(message("r", Kind::Result, "r"), at(0))
+            .unwrap();
+        waiting.join().unwrap();
+    });
+    // It rang since: no wait at all.
+    outbox.wait(seen, Duration::from_secs(60));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Bring { run: u8, kind: Kind },
+    Take,
+    Deliver,
+    Fail { peer: bool },
+    GiveUp,
+    Reopen,
+    Move { seconds: i64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let kinds = prop_oneof![
+        Just(Kind::Status),
+        Just(Kind::Result),
+        Just(Kind::Heartbeat)
+    ];
+    let step = prop_oneof![
+        3 => (0_u8..3, kinds).prop_map(|(run, kind)| Step::Bring { run, kind }),
+        3 => Just(Step::Take),
+        2 => Just(Step::Deliver),
+        1 => any::<bool>().prop_map(|peer| Step::Fail { peer }),
+        1 => Just(Step::GiveUp),
+        1 => Just(Step::Reopen),
+        2 => (-5_000_i64..5_000).prop_map(|seconds| Step::Move { seconds }),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever happens, in whatever order, also with a clock that jumps: of each run the ordered messages end in the order in which they came, and all of them end.
+    #[test]
+    fn nothing_is_lost_and_order_holds(steps in steps()) {
+        let place = Place::new();
+        let mut outbox = place.open();
+        let (mut now, mut number) = (0_i64, 0_u32);
+        let mut brought: Vec<(String, String)> = Vec::new();
+        let mut ended: Vec<(String, String)> = Vec::new();
+        let mut held: Vec<Delivery> = Vec::new();
+        let end = |delivery: &Delivery, ended: &mut Vec<(String, String)>| {
+            let pair = (delivery.run.clone(), delivery.idempotency_key.clone());
+            if delivery.kind != Kind::Heartbeat && !ended.contains(&pair) {
+                ended.push(pair);
+            }
+        };
+        for step in steps {
+            match step {
+                Step::Bring { run, kind } => {
+                    number += 1;
+                    let (run, key) = (format!("r{run}"), format!("k{number}"));
+                    outbox.enqueue(message(&run, kind, &key), at(now)).unwrap();
+                    if kind != Kind::Heartbeat {
+                        brought.push((run, key));
+                    }
+                }
+                Step::Take => held.extend(outbox.next_due(at(now), LEASE).unwrap()),
+                Step::Deliver => if let Some(delivery) = held.pop() {
+                    outbox.delivered(&delivery, "200", at(now)).unwrap();
+                    end(&delivery, &mut ended);
+                },
+                Step::Fail { peer } => if let Some(delivery) = held.pop() {
+                    let until = peer.then(|| at(now + 30));
+                    outbox.failed(&delivery, &Retry { peer_until: until, ..retry(at(now + 30)) }, at(now)).unwrap();
+                },
+                Step::GiveUp => if let Some(delivery) = held.pop() {
+                    let before = outbox.figures(at(now)).unwrap().given_up;
+                    outbox.given_up(&delivery, "404", None, at(now)).unwrap();
+                    if outbox.figures(at(now)).unwrap().given_up > before {
+                        end(&delivery, &mut ended);
+                    }
+                },
+                Step::Reopen => {
+                    held.clear();
+                    drop(outbox);
+                    outbox = place.open();
+                    outbox.take_back_from_the_dead(at(now)).unwrap();
+                }
+                Step::Move { seconds } => now += seconds,
+            }
+        }
+        drop(outbox);
+        let outbox = place.open();
+        outbox.take_back_from_the_dead(at(now)).unwrap();
+        for _ in 0..300 {
+            while let Some(delivery) = outbox.next_due(at(now), LEASE).unwrap() {
+                outbox.delivered(&delivery, "200", at(now)).unwrap();
+                end(&delivery, &mut ended);
+            }
+            now += 1;
+        }
+        let of = |all: &[(String, String)], run: &str| -> Vec<String> {
+            all.iter().filter(|(found, _)| found == run).map(|(_, key)| key.clone()).collect()
+        };
+        for run in ["r0", "r1", "r2"] {
+            prop_assert_eq!(of(&brought, run), of(&ended, run));
+        }
+        prop_assert_eq!(outbox.figures(at(now)).unwrap().waiting, 0);
+    }
+}

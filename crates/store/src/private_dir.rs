@@ -1,0 +1,149 @@
+//! A directory for one run alone: made before it, locked while it lasts, removed after it. What a killed process left is removed by whoever comes next.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use crate::data_dir::DataDir;
+use crate::error::StoreError;
+use crate::id::RunId;
+
+/// A directory that goes when this goes.
+#[derive(Debug)]
+pub struct PrivateDir {
+    path: PathBuf,
+    /// Held for as long as the directory is somebody's.
+    _lock: File,
+}
+
+impl PrivateDir {
+    pub fn create(dir: &DataDir, run: RunId) -> Result<Self, StoreError> {
+        let path = dir.work().join(run.to_string());
+        let failed = || StoreError::io("make the directory", &path);
+        let private = |recursive: bool, path: &Path| {
+            DirBuilder::new()
+                .recursive(recursive)
+                .mode(0o700)
+                .create(path)
+        };
+        private(true, &dir.work()).map_err(failed())?;
+        private(false, &path).map_err(failed())?;
+        let lock = File::open(&path).map_err(failed())?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|errno| failed()(errno.into()))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a file below. For the time before anything runs in here: no name can be a link by then.
+    pub fn place(&self, relative: &str, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
+        let path = self.path.join(relative);
+        let failed = || StoreError::io("write", &path);
+        let is_plain = Path::new(relative)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        if !is_plain || relative.is_empty() {
+            return Err(failed()(io::ErrorKind::InvalidInput.into()));
+        }
+        if let Some(parent) = path.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(parent)
+                .map_err(failed())?;
+        }
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode & 0o755)
+            .open(&path)
+            .and_then(|mut file| file.write_all(bytes))
+            .map_err(failed())
+    }
+}
+
+impl Drop for PrivateDir {
+    fn drop(&mut self) {
+        // What cannot be removed now, the next one tries again.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes the directories whose makers are gone.
+pub fn sweep_best_effort(dir: &DataDir) {
+    for entry in fs::read_dir(dir.work()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_ours = name
+            .to_str()
+            .is_some_and(|name| name.parse::<RunId>().is_ok());
+        let Ok(lock) = File::open(entry.path()) else {
+            continue;
+        };
+        if is_ours
+            && !is_young(&lock)
+            && rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// One that is just being made has no lock yet.
+fn is_young(dir: &File) -> bool {
+    const GRACE: std::time::Duration = std::time::Duration::from_secs(2);
+    let made = dir.metadata().and_then(|found| found.modified());
+    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_private_takes_plain_names_and_goes() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(place.path());
+        let private = PrivateDir::create(&dir, RunId::new()).unwrap();
+        let path = private.path().to_owned();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        private.place("a/b.txt", b"x", 0o4777).unwrap();
+        let mode = fs::metadata(path.join("a/b.txt"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o7777 & !0o022, 0o755 & !0o022);
+        for bad in ["", "..", "/etc/x", "a/../../x", "a/b.txt"] {
+            assert!(private.place(bad, b"", 0o644).is_err(), "{bad}");
+        }
+        sweep_best_effort(&dir);
+        assert!(path.exists());
+        drop(private);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_swept() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(place.path());
+        let left = dir.work().join(RunId::new().to_string());
+        fs::create_dir_all(left.join("deep")).unwrap();
+        let somebody_elses = dir.work().join("notes");
+        fs::create_dir_all(&somebody_elses).unwrap();
+        sweep_best_effort(&dir);
+        assert!(left.exists(), "it may just be being made");
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+        File::open(&left).unwrap().set_modified(old).unwrap();
+        sweep_best_effort(&dir);
+        assert!(!left.exists() && somebody_elses.exists());
+    }
+}
