@@ -3,6 +3,7 @@
 pub(crate) mod bundle;
 pub(crate) mod history;
 mod quick;
+pub(crate) mod remote;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -58,6 +59,8 @@ pub(crate) enum Verb {
     Import(ImportArgs),
     Audit(AuditArgs),
     Key(KeyArgs),
+    Submit(remote::SubmitArgs),
+    Watch(remote::WatchArgs),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Completions(CompletionsArgs),
