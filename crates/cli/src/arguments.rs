@@ -3,6 +3,7 @@
 pub(crate) mod bundle;
 pub(crate) mod history;
 mod quick;
+pub(crate) mod remote;
 pub(crate) mod serve;
 
 use std::ffi::OsString;
@@ -62,6 +63,8 @@ pub(crate) enum Verb {
     Import(ImportArgs),
     Audit(AuditArgs),
     Key(KeyArgs),
+    Submit(remote::SubmitArgs),
+    Watch(remote::WatchArgs),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Completions(CompletionsArgs),

@@ -15,6 +15,7 @@ mod import;
 mod key;
 mod language;
 mod man;
+mod remote;
 mod run;
 mod runs;
 mod seal;
@@ -48,6 +49,8 @@ fn main() -> ExitCode {
         Verb::Import(args) => import::import(&args, places),
         Verb::Audit(args) => audit::audit(&args, places),
         Verb::Key(args) => key::key(&args),
+        Verb::Submit(args) => remote::submit(&args),
+        Verb::Watch(args) => remote::watch(&args),
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Config(args) => config_show::show(args, places.config),
         Verb::Completions(args) => completions::completions(&args),

@@ -104,6 +104,10 @@ pub enum ErrorCode {
     HistoryNotFound,
     #[serde(rename = "bundle.refused")]
     BundleRefused,
+    #[serde(rename = "server.unreachable")]
+    ServerUnreachable,
+    #[serde(rename = "server.refused")]
+    ServerRefused,
     #[serde(rename = "internal")]
     Internal,
 }
@@ -116,7 +120,7 @@ struct Entry {
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::InputInvalid,
         Self::InputUnreadable,
         Self::InputMalformedJson,
@@ -137,6 +141,8 @@ impl ErrorCode {
         Self::HistoryNewerFormat,
         Self::HistoryNotFound,
         Self::BundleRefused,
+        Self::ServerUnreachable,
+        Self::ServerRefused,
         Self::Internal,
     ];
 
@@ -177,6 +183,8 @@ impl ErrorCode {
             | Self::HistoryNewerFormat
             | Self::HistoryNotFound
             | Self::BundleRefused
+            | Self::ServerUnreachable
+            | Self::ServerRefused
             | Self::Internal => EXIT_OURS,
         }
     }
@@ -282,6 +290,16 @@ impl ErrorCode {
                 "bundle.refused",
                 "The bundle is damaged, unsafe, wrongly signed or of a newer format; nothing was imported.",
                 "Get it again from whoever exported it; the message says what is wrong.",
+            ),
+            Self::ServerUnreachable => (
+                "server.unreachable",
+                "The daemon does not answer, or not as a daemon of ours does.",
+                "Check its address and that it runs: `curl URL/health`.",
+            ),
+            Self::ServerRefused => (
+                "server.refused",
+                "The daemon answered with an error.",
+                "The message has its code and what it says to do.",
             ),
             Self::Internal => (
                 "internal",

@@ -257,6 +257,7 @@ fn status_of(code: ErrorCode) -> StatusCode {
         ErrorCode::BackendUnavailable | ErrorCode::HistoryUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
+        ErrorCode::ServerUnreachable | ErrorCode::ServerRefused => StatusCode::BAD_GATEWAY,
         ErrorCode::SandboxSetupFailed
         | ErrorCode::OutputWriteFailed
         | ErrorCode::HistoryDamaged

@@ -1,0 +1,208 @@
+//! `cofferdam submit` and `cofferdam watch`: work for a daemon elsewhere, and what becomes of it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::record::CapturedStream;
+use serde_json::{Value, json};
+use ureq::Agent;
+use ureq::http::Response;
+
+use crate::arguments::remote::{ServerArgs, SubmitArgs, WatchArgs};
+use crate::failure::{self, Failure};
+use crate::seal::document::Document;
+use crate::seal::{open, pretty};
+
+/// Longer than any answer of ours.
+const LONGEST: u64 = 64 << 20;
+const CONNECTING: Duration = Duration::from_secs(10);
+
+/// A sealed payload is executed there, and its envelope printed; any other document is a run as `POST /v1/runs` takes it.
+pub(crate) fn submit(args: &SubmitArgs) -> Result<ExitCode, Failure> {
+    let document = Document::read(&args.work)?;
+    let value: Value = cofferdam_contract::strict_json::parse(&document.bytes)
+        .map_err(|bad| Failure::new(ErrorCode::InputMalformedJson, bad.to_string()))?;
+    let server = Server::new(&args.server)?;
+    if value.get("digest").is_some() {
+        // Nothing is sent that would be refused there.
+        open(&document)?;
+        let envelope = server.post("/v1/payloads", &value)?;
+        failure::print(&pretty(&envelope)?)?;
+        return Ok(match envelope["status"].as_str() {
+            Some("SUCCESS") => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        });
+    }
+    let mut work = value;
+    if let Some(members) = work.as_object_mut() {
+        members.insert("wait".to_owned(), json!(args.wait));
+    }
+    let run = server.post("/v1/runs", &work)?;
+    failure::print(&pretty(&run)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what a run writes as it comes, and ends with it: exit code 0 for a run that succeeded, 1 for any other.
+pub(crate) fn watch(args: &WatchArgs) -> Result<ExitCode, Failure> {
+    let server = Server::new(&args.server)?;
+    let events = server.get(&format!("/v1/runs/{}/events", checked(&args.run)?))?;
+    let mut name = String::new();
+    let mut status = String::new();
+    let lines = BufReader::new(events.into_body().into_reader().take(LONGEST * 64)).lines();
+    for line in lines {
+        let line = line.map_err(|error| unreachable(&error.to_string()))?;
+        if let Some(event) = line.strip_prefix("event: ") {
+            event.clone_into(&mut name);
+        } else if let Some(data) = line.strip_prefix("data: ") {
+            let data: Value = serde_json::from_str(data).unwrap_or_default();
+            match name.as_str() {
+                "output" => show(&data),
+                "end" => {
+                    data["status"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .clone_into(&mut status);
+                    break;
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(if status == "success" {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Ids go into a path.
+fn checked(run: &str) -> Result<&str, Failure> {
+    let is_plain = !run.is_empty() && run.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if is_plain {
+        Ok(run)
+    } else {
+        Err(Failure::problem("RUN", run, "is not the id of a run"))
+    }
+}
+
+fn show(data: &Value) {
+    let Ok(captured) = serde_json::from_value::<CapturedStream>(json!({
+        "data": data["data"],
+        "encoding": data["encoding"],
+        "truncated": false,
+        "original_bytes": 0,
+    })) else {
+        return;
+    };
+    let bytes = captured.bytes().unwrap_or_default();
+    // A reader that has gone is noticed by nobody else.
+    let _ = match data["stream"].as_str() {
+        Some("stderr") => std::io::stderr().write_all(&bytes),
+        _ => std::io::stdout()
+            .write_all(&bytes)
+            .and_then(|()| std::io::stdout().flush()),
+    };
+}
+
+struct Server<'a> {
+    agent: Agent,
+    args: &'a ServerArgs,
+    token: Option<String>,
+}
+
+impl<'a> Server<'a> {
+    fn new(args: &'a ServerArgs) -> Result<Self, Failure> {
+        let is_http = args.server.starts_with("http://") || args.server.starts_with("https://");
+        if !is_http {
+            return Err(Failure::problem(
+                "--server",
+                &args.server,
+                "is not an address; write one such as http://127.0.0.1:8080",
+            ));
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECTING))
+            .max_redirects(0)
+            .build();
+        Ok(Self {
+            agent: config.into(),
+            args,
+            token: std::env::var("COFFERDAM_TOKEN")
+                .ok()
+                .filter(|token| !token.is_empty()),
+        })
+    }
+
+    fn address(&self, path: &str) -> String {
+        format!("{}{path}", self.args.server.trim_end_matches('/'))
+    }
+
+    fn get(&self, path: &str) -> Result<Response<ureq::Body>, Failure> {
+        let mut request = self.agent.get(self.address(path));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let response = request
+            .call()
+            .map_err(|error| unreachable(&error.to_string()))?;
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(refused(&body(response)?))
+        }
+    }
+
+    fn post(&self, path: &str, value: &Value) -> Result<Value, Failure> {
+        let mut request = self
+            .agent
+            .post(self.address(path))
+            .header("content-type", "application/json");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let response = request
+            .send(value.to_string())
+            .map_err(|error| unreachable(&error.to_string()))?;
+        let is_good = response.status().is_success();
+        let answer = body(response)?;
+        if is_good {
+            Ok(answer)
+        } else {
+            Err(refused(&answer))
+        }
+    }
+}
+
+fn body(response: Response<ureq::Body>) -> Result<Value, Failure> {
+    let mut text = String::new();
+    let read = response
+        .into_body()
+        .into_reader()
+        .take(LONGEST)
+        .read_to_string(&mut text);
+    read.map_err(|error| unreachable(&error.to_string()))?;
+    serde_json::from_str(&text).map_err(|_| unreachable("it did not answer with JSON"))
+}
+
+fn unreachable(why: &str) -> Failure {
+    Failure::new(
+        ErrorCode::ServerUnreachable,
+        format!("the daemon cannot be reached: {why}"),
+    )
+}
+
+/// In the daemon's own words.
+fn refused(answer: &Value) -> Failure {
+    let part = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+    let message = format!(
+        "the daemon refused: {} {} {} ({})",
+        part("description"),
+        part("error_detail"),
+        part("solution"),
+        part("error_code")
+    );
+    Failure::new(ErrorCode::ServerRefused, message)
+}
