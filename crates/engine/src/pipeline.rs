@@ -28,6 +28,7 @@ use rustix::process::{Gid, Signal, Uid};
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
 pub use crate::plan::{Evidence, RESULT_VARIABLE};
+use crate::recording::Recorder;
 pub use crate::recording::Recording;
 
 use crate::capture::{Budget, Drain, ResultDrain};
@@ -141,29 +142,34 @@ fn start<'a>(
     let ends = [Some(&stdin), Some(&stdout), Some(&stderr), theirs];
     hand_over(&blueprint, ends.into_iter().flatten())?;
     let children_before = adopt_orphans(&blueprint)?;
-    let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
+    let recording = streams.recording;
+    let begin_record = || recording.map(|recording| recording.begin(&terms.request, birth));
+    let (sandbox, recorder, janitor, group) = if host.cgroups.is_cloned_into() {
         let janitor = start_janitor()?;
         let group = make_group()?;
         let into = group.as_ref().and_then(RunGroup::clone_into);
-        (
-            launch::launch(blueprint, into).map_err(unavailable)?,
-            janitor,
-            group,
-        )
+        let sandbox = launch::launch(blueprint, into).map_err(unavailable)?;
+        (sandbox, begin_record(), janitor, group)
     } else {
         let sandbox = launch::launch(blueprint, None).map_err(unavailable)?;
+        // Writing it down fits in while the sandbox is built.
+        let recorder = begin_record();
         if host.cpus.len() <= BUSY_CPUS {
             sandbox.await_word(LONG_ENOUGH);
         }
-        let janitor = start_janitor()?;
-        (sandbox, janitor, make_group()?)
+        let made = start_janitor().and_then(|janitor| Ok((janitor, make_group()?)));
+        match made {
+            Ok((janitor, group)) => (sandbox, recorder, janitor, group),
+            Err(error) => {
+                // Nothing was started that would have to be told.
+                recorder.into_iter().for_each(Recorder::abandon);
+                return Err(error);
+            }
+        }
     };
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // Before the program can write anything.
     let growths = growths(&terms.request);
-    let recorder = streams
-        .recording
-        .map(|recording| recording.begin(&terms.request, birth));
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
     let given = Given {
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
