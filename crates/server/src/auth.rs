@@ -79,7 +79,8 @@ impl Gate {
     pub(crate) fn new(file: TokenFile, exposure: Exposure) -> Result<Self, TokenError> {
         let version = file.version();
         let tokens: Arc<[Token]> = file.list()?.into();
-        let wanted = !tokens.is_empty() || exposure == Exposure::Network;
+        // A file without tokens is one whose last token was revoked, and not a daemon that never had any.
+        let wanted = version.is_some() || exposure == Exposure::Network;
         Ok(Self {
             file,
             exposure,
@@ -129,7 +130,7 @@ impl Gate {
                 Fault::internal("the tokens cannot be read; the daemon's log says why")
             })?;
             known.tokens = tokens.into();
-            known.wanted |= !known.tokens.is_empty();
+            known.wanted |= version.is_some();
             known.version = version;
         }
         Ok((Arc::clone(&known.tokens), known.wanted))
@@ -143,6 +144,12 @@ fn check_local(headers: &HeaderMap) -> Result<(), Fault> {
         && !is_local_name(host)
     {
         return Err(Refusal::ForeignOrigin.because(format!("Host: {host}")));
+    }
+    // Whoever comes through a proxy is not on this machine, whatever the proxy says in Host.
+    for name in ["forwarded", "x-forwarded-for", "x-real-ip", "via"] {
+        if headers.contains_key(name) {
+            return Err(Refusal::ForeignOrigin.because(format!("{name}: a proxy needs tokens")));
+        }
     }
     if let Some(origin) = text(header::ORIGIN) {
         let host = origin.split_once("://").map(|(_, host)| host);

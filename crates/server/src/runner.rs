@@ -174,7 +174,7 @@ impl Runner {
     }
 
     /// Cancels a run that waits or goes on. Blocks on the disk for a moment.
-    pub(crate) fn cancel(&self, live: &Live) -> Result<(), Fault> {
+    pub(crate) fn cancel(self: &Arc<Self>, live: &Live) -> Result<(), Fault> {
         let removed = self.state().queue.remove(|queued| queued.id == live.id);
         if removed.is_empty() {
             if matches!(live.phase(), Phase::Ended(_)) {
@@ -182,15 +182,19 @@ impl Runner {
             }
             live.request_cancel();
         }
-        for live in removed {
-            self.end_unrun(&live, Outcome::CanceledInQueue);
+        if !removed.is_empty() {
+            for live in removed {
+                self.end_unrun(&live, Outcome::CanceledInQueue);
+            }
+            // What everybody waited for is gone.
+            self.dispatch(&mut self.state());
         }
         self.clock.notify_all();
         Ok(())
     }
 
     /// Ends what waits past its deadline, and forgets what ended long ago. Returns when the daemon stops.
-    pub(crate) fn keep_time(&self) {
+    pub(crate) fn keep_time(self: &Arc<Self>) {
         const FORGET_EVERY: Duration = Duration::from_secs(5);
         let mut state = self.state();
         while !state.stopping {
@@ -203,6 +207,7 @@ impl Runner {
                     self.end_unrun(&live, Outcome::Expired);
                 }
                 state = self.state();
+                self.dispatch(&mut state);
                 continue;
             }
             let next = state.queue.iter().map(|live| live.deadline).min();

@@ -300,7 +300,12 @@ async fn serve(
     let graceful = GracefulShutdown::new();
     loop {
         // Before accepting: whoever is too many waits in the kernel's queue.
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
+        let permit = tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+            permit = Arc::clone(&connections).acquire_owned() => permit,
+        };
+        let Ok(permit) = permit else {
             break;
         };
         let accepted = tokio::select! {

@@ -185,6 +185,7 @@ impl Adoption<'_> {
                 going_on.extend(read.opening);
                 return Ok(());
             }
+            Ok(Found::BeingMade) => return Ok(()),
             Ok(Found::Unborn) => {
                 remove_unborn(&path);
                 return Ok(());
@@ -258,9 +259,9 @@ impl Adoption<'_> {
             return Ok(());
         }
         self.history.record(&runs)?;
-        for path in paths {
+        for (run, path) in runs.iter().zip(paths) {
             // One that stays is adopted again, which changes nothing.
-            let _ = std::fs::remove_file(path);
+            journal::retire(self.history.dir(), run.opening.run_id, &path);
         }
         Ok(())
     }

@@ -1,11 +1,14 @@
 //! A directory for one run alone: made before it, locked while it lasts, removed after it. What a killed process left is removed by whoever comes next.
 
+use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
@@ -71,7 +74,7 @@ impl PrivateDir {
 impl Drop for PrivateDir {
     fn drop(&mut self) {
         // What cannot be removed now, the next one tries again.
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = remove_tree(&self.path);
     }
 }
 
@@ -89,9 +92,67 @@ pub fn sweep_best_effort(dir: &DataDir) {
             && !is_young(&lock)
             && rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
-            let _ = fs::remove_dir_all(entry.path());
+            let _ = remove_tree(&entry.path());
         }
     }
+}
+
+/// Removes a tree that a program made: as deep as it likes, with directories that it closed to us. Neither the stack nor the number of descriptors depends on the depth: what is deep
+/// is moved up first. Nothing of it runs any more, and no link is followed.
+fn remove_tree(top: &Path) -> io::Result<()> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open_up(rustix::fs::CWD, top.as_os_str());
+    let dir = rustix::fs::open(top, flags, Mode::empty())?;
+    let mut number = 0_u64;
+    // Each round empties the top, and moves what is in its directories up into it.
+    while empty_once(&dir, &mut number)? {}
+    fs::remove_dir(top)
+}
+
+/// Removes every file and empty directory of the top, and lifts the contents of its other directories. Whether anything is left.
+fn empty_once(top: &OwnedFd, number: &mut u64) -> io::Result<bool> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut is_left = false;
+    for name in names(top)? {
+        match rustix::fs::unlinkat(top, &*name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        open_up(top, &*name);
+        let dir = rustix::fs::openat(top, &*name, flags, Mode::empty())?;
+        for inner in names(&dir)? {
+            match rustix::fs::unlinkat(&dir, &*inner, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => continue,
+                Err(Errno::ISDIR | Errno::PERM) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            *number += 1;
+            open_up(&dir, &*inner);
+            let lifted = CString::new(format!(".cofferdam-removing-{number}"))?;
+            rustix::fs::renameat(&dir, &*inner, top, &*lifted)?;
+            is_left = true;
+        }
+        rustix::fs::unlinkat(top, &*name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(is_left)
+}
+
+fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// A directory that its program closed. Not through a link: a link has no mode of its own to change.
+fn open_up(dir: impl AsFd, name: impl rustix::path::Arg) {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let _ = rustix::fs::chmodat(dir, name, Mode::RWXU, flags);
 }
 
 /// One that is just being made has no lock yet.
@@ -145,5 +206,30 @@ mod tests {
         File::open(&left).unwrap().set_modified(old).unwrap();
         sweep_best_effort(&dir);
         assert!(!left.exists() && somebody_elses.exists());
+    }
+
+    /// Deeper than any stack, and closed on the way.
+    #[test]
+    fn no_tree_is_too_deep_or_too_closed_to_be_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(place.path());
+        let private = PrivateDir::create(&dir, RunId::new()).unwrap();
+        let top = private.path().to_owned();
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut here = rustix::fs::open(&top, flags, Mode::empty()).unwrap();
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&here, "d", Mode::RWXU).unwrap();
+            here = rustix::fs::openat(&here, "d", flags, Mode::empty()).unwrap();
+        }
+        drop(here);
+        private.place("closed/inner/file", b"x", 0o644).unwrap();
+        std::os::unix::fs::symlink("/etc", top.join("closed/link")).unwrap();
+        for closed in ["closed/inner", "closed"] {
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::set_permissions(top.join(closed), fs::Permissions::from_mode(0o0)).unwrap();
+        }
+        drop(private);
+        assert!(!top.exists());
+        assert!(Path::new("/etc").exists());
     }
 }

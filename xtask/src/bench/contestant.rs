@@ -111,7 +111,12 @@ impl Binary {
         let spool = self.history().join("spool");
         let entries =
             fs::read_dir(&spool).map_err(|error| format!("{}: {error}", spool.display()))?;
-        Ok(entries.count())
+        let is_journal =
+            |name: &std::ffi::OsStr| Path::new(name).extension() == Some("run".as_ref());
+        Ok(entries
+            .flatten()
+            .filter(|entry| is_journal(&entry.file_name()))
+            .count())
     }
 
     /// Another verb of ours.

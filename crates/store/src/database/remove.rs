@@ -328,10 +328,16 @@ fn references(connection: &Connection, digest: &Digest) -> Result<u64, Fault> {
 fn waiting(dir: &DataDir) -> Waiting {
     match fs::read_dir(dir.spool()) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Waiting::Nothing,
-        Ok(mut entries) => match entries.next() {
-            None => Waiting::Nothing,
-            Some(_) => Waiting::Journals,
-        },
+        Ok(entries) => {
+            let is_journal = |path: std::path::PathBuf| {
+                path.extension()
+                    .is_none_or(|found| found == crate::journal::EXTENSION)
+            };
+            match entries.flatten().any(|entry| is_journal(entry.path())) {
+                true => Waiting::Journals,
+                false => Waiting::Nothing,
+            }
+        }
         Err(_) => Waiting::Journals,
     }
 }

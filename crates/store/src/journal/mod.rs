@@ -12,11 +12,13 @@
 //! locked is one whose writer has finished or died, and whether its last frame is a closing tells which. Whoever reads it holds the lock meanwhile, so that a journal which is just being made
 //! cannot be taken for one that was left. A frame that was cut short by a crash does not fit its checksum and is not read.
 
+mod free;
 mod read;
 #[cfg(test)]
 pub(crate) mod tests;
 mod write;
 
+pub(crate) use free::retire;
 #[cfg(test)]
 pub(crate) use read::writer;
 pub(crate) use read::{Found, look};

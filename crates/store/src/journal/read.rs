@@ -49,6 +49,8 @@ pub(crate) enum Found {
     Alive(Read),
     /// Nobody does any more.
     Left(Read),
+    /// It has no whole first frame, and somebody holds it.
+    BeingMade,
     /// It has no whole first frame: it is just being made, or its maker was killed before anything was started.
     Unborn,
     /// It begins as none of ours does, or what it begins with is damaged.
@@ -60,6 +62,9 @@ pub(crate) fn look(path: &Path) -> io::Result<Found> {
     let mut file = open(path)?;
     let writer = lock(&file)?;
     let read = read_from(&mut file, 0)?;
+    if read.opening.is_none() && writer == Writer::Alive {
+        return Ok(Found::BeingMade);
+    }
     if read.opening.is_none() {
         return Ok(if is_beginning(&mut file)? {
             Found::Unborn

@@ -254,3 +254,33 @@ fn strangers_in_the_spool_are_neither_followed_nor_waited_for() {
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     assert_eq!(of_run(dir, *id).unwrap().unwrap(), Read::default());
 }
+
+/// The file of a journal that was adopted is used again, empty, and by one run only.
+#[test]
+fn a_free_file_is_used_again() {
+    let Place { dir, id, .. } = &place().unwrap();
+    let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
+    journal.output(Stream::Stdout, b"of the first\n");
+    journal.finish(closing()).unwrap();
+    let number = |path: &std::path::Path| {
+        use std::os::unix::fs::MetadataExt as _;
+        std::fs::metadata(path).unwrap().ino()
+    };
+    let first = number(&path(dir, *id));
+    retire(dir, *id, &path(dir, *id));
+    let same_place = |n: u8| {
+        let mut bytes = *id.as_bytes();
+        bytes[8] ^= n;
+        RunId::from_bytes(bytes)
+    };
+    let (second, third) = (same_place(1), same_place(2));
+    let journal = Journal::begin(dir, &opening(second), Rules::default(), ROOMY).unwrap();
+    assert_eq!(number(&path(dir, second)), first);
+    assert_eq!(writer(&path(dir, second)).unwrap(), Writer::Alive);
+    let other = Journal::begin(dir, &opening(third), Rules::default(), ROOMY).unwrap();
+    assert_ne!(number(&path(dir, third)), first);
+    journal.finish(closing()).unwrap();
+    other.finish(closing()).unwrap();
+    let read = of_run(dir, second).unwrap().unwrap();
+    assert!(read.chunks.is_empty() && read.closing.is_some());
+}

@@ -10,6 +10,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use super::free;
 use super::{CLOSING, FRAME_HEAD, LONGEST_FRAME, MAGIC, OPENING, OUTPUT};
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
@@ -61,7 +62,7 @@ impl Journal {
         at_most: Bytes,
     ) -> Result<Self, StoreError> {
         let path = super::path(dir, opening.run_id);
-        let file = match create(&path) {
+        let file = match free::take(dir, opening.run_id, &path).map_or_else(|| create(&path), Ok) {
             Err(Errno::NOENT) => {
                 dir.create()?;
                 create(&path)
