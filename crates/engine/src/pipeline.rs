@@ -83,8 +83,11 @@ pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord,
     ];
     let recorder = ended.recorder.take();
     let upper = ended.upper.take();
+    // Writing the end down fits in while the groups are removed.
+    let janitor = ended.janitor.take();
     let mut record = record(ended, upper.as_ref(), Birth { run_id, started_at });
     record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper, cancel));
+    drop(janitor);
     for (stream, failure) in failures {
         if let Some(errno) = failure {
             return Err(EngineError::OutputWriteFailed { stream, errno });

@@ -49,9 +49,11 @@ pub(crate) struct Running<'a> {
     pub(crate) cancel: Option<BorrowedFd<'a>>,
 }
 
-/// A run that is over: nothing of it is left but this.
+/// A run that is over: nothing of it is left but this, once the janitor has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
+    /// Removing the groups; dropping it waits for that.
+    pub(crate) janitor: Option<Janitor>,
     pub(crate) terms: Terms,
     pub(crate) ending: Ending,
     pub(crate) usage: Usage,
@@ -398,8 +400,8 @@ impl Supervisor<'_> {
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
-        drop(self.run.janitor);
         Ok(Ended {
+            janitor: self.run.janitor,
             terms: self.run.terms,
             ending,
             usage,
