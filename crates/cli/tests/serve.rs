@@ -203,3 +203,51 @@ fn others_are_served_only_with_a_token() {
         Some(125)
     );
 }
+
+/// `submit` and `watch` against a real daemon.
+#[test]
+fn work_is_sent_to_a_daemon_and_watched() -> Outcome<()> {
+    let place = tempfile::tempdir()?;
+    let daemon = Daemon::start(place.path(), &[])?;
+    let server = format!("http://{}", daemon.address);
+    let cofferdam = |args: &[&str]| -> Outcome<std::process::Output> {
+        Ok(Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+            .args(args)
+            .args(["--server", &server])
+            .stdin(Stdio::null())
+            .output()?)
+    };
+    let work = place.path().join("work.json");
+    std::fs::write(
+        &work,
+        r#"{"command": ["sh", "-c", "echo one; sleep 0.3; echo two >&2; exit 4"]}"#,
+    )?;
+    let work = work.display().to_string();
+    let sent = cofferdam(&["submit", &work])?;
+    assert!(sent.status.success(), "{sent:?}");
+    let run: Value = serde_json::from_slice(&sent.stdout)?;
+    let id = run["run_id"].as_str().ok_or("no run id")?;
+    let watched = cofferdam(&["watch", id])?;
+    assert_eq!(watched.status.code(), Some(1), "{watched:?}");
+    assert_eq!(watched.stdout, b"one\n");
+    assert_eq!(watched.stderr, b"two\n");
+    let waited = cofferdam(&["submit", "--wait", &work])?;
+    let record: Value = serde_json::from_slice(&waited.stdout)?;
+    assert_eq!(record["exit_code"], 4, "{record}");
+    for (args, said) in [
+        (
+            &["watch", "019a8c3e-7f2b-7abc-8def-0123456789ab"][..],
+            "server.refused",
+        ),
+        (&["watch", "../health"], "input.invalid"),
+        (&["submit", "/no/such/file"], "input.unreadable"),
+    ] {
+        let refused = cofferdam(args)?;
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        assert!(
+            String::from_utf8_lossy(&refused.stderr).contains(said),
+            "{refused:?}"
+        );
+    }
+    Ok(())
+}
