@@ -447,12 +447,13 @@ fn is_ready(to: &OwnedFd) -> bool {
     polls(to, PollFlags::OUT)
 }
 
-fn has_data(pipe: &OwnedFd) -> bool {
+/// Whether there is something to read now.
+pub(crate) fn has_data(pipe: impl AsFd) -> bool {
     polls(pipe, PollFlags::IN)
 }
 
-fn polls(fd: &OwnedFd, flags: PollFlags) -> bool {
-    let mut fds = [rustix::event::PollFd::new(fd, flags)];
+fn polls(fd: impl AsFd, flags: PollFlags) -> bool {
+    let mut fds = [rustix::event::PollFd::new(&fd, flags)];
     let now = rustix::event::Timespec {
         tv_sec: 0,
         tv_nsec: 0,

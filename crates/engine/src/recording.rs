@@ -19,10 +19,10 @@ use cofferdam_store::model::{ArtifactKind, LeftOut, RunKind};
 use cofferdam_store::objects::Objects;
 use cofferdam_store::sift::redact::{self, Redactor, Rules};
 use cofferdam_store::{DataDir, RunId, StoreError};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
+use crate::capture;
 use crate::changes::readable;
 use crate::error::EngineError;
 use crate::pipeline::Birth;
@@ -201,7 +201,7 @@ impl Recorder {
         let objects = Objects::open(&self.dir);
         let scanner = Secrets(&self.rules);
         let until = Instant::now() + COLLECTING;
-        let give_up = || Instant::now() >= until || cancel.is_some_and(is_readable);
+        let give_up = || Instant::now() >= until || cancel.is_some_and(capture::has_data);
         let rules = collect::Rules {
             limits: *limits,
             scanner: Some(&scanner),
@@ -232,15 +232,6 @@ impl Recorder {
 
 /// Whoever waits for the end of a run does not wait longer than this for its files to be looked at.
 const COLLECTING: Duration = Duration::from_secs(10);
-
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
-}
 
 /// An upper layer holds whole files; only the comparison with what it covers tells which of them are new.
 fn tell_changed(collected: &mut Collected, record: &RunRecord) {

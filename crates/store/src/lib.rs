@@ -21,6 +21,7 @@ pub mod objects;
 pub mod outbox;
 pub mod private_dir;
 pub mod sift;
+mod sqlite;
 pub mod upkeep;
 
 // The tests of the database share their runs with the tests from outside.

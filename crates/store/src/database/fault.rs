@@ -6,6 +6,7 @@ use std::path::Path;
 use rusqlite::ErrorCode;
 
 use crate::error::StoreError;
+use crate::sqlite::Trouble;
 
 /// A failure without its path. [`Fault::at`] adds it.
 #[derive(Debug)]
@@ -31,6 +32,16 @@ impl From<rusqlite::types::FromSqlError> for Fault {
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<Trouble> for Fault {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Sql(error) => Self::Sql(error),
+            Trouble::Newer(error) => Self::Store(error),
+            Trouble::Foreign => Self::Damaged("it is a database of another program".to_owned()),
+        }
     }
 }
 

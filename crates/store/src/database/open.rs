@@ -5,9 +5,6 @@
 //! after, nor for what the audit head is written after. So [`History::record`], removals and audit entries commit with `synchronous=FULL`: when they return, the WAL is on the disk.
 //! Whoever adopts may unlink its journals as soon as `record` has returned.
 
-use std::fs::OpenOptions;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,6 +16,7 @@ use super::schema;
 use crate::audit::head;
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
+use crate::sqlite;
 
 /// How long one writer waits for another. Transactions are short; pruning works in portions.
 const BUSY: Duration = Duration::from_secs(20);
@@ -157,7 +155,7 @@ impl History {
 
 fn open_writable(dir: &DataDir, path: &Path) -> Result<(Connection, Access), Fault> {
     dir.create()?;
-    create_private(path).map_err(StoreError::io("make the history", path))?;
+    sqlite::create_private(path).map_err(StoreError::io("make the history", path))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
     settle(&connection)?;
@@ -167,19 +165,6 @@ fn open_writable(dir: &DataDir, path: &Path) -> Result<(Connection, Access), Fau
     }
     schema::upgrade(&mut connection, path)?;
     Ok((connection, Access::ReadWrite))
-}
-
-/// SQLite gives the WAL and its index the mode that the file has.
-fn create_private(path: &Path) -> io::Result<()> {
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    match made {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other.map(drop),
-    }
 }
 
 /// Reads along with a writer where there is one. Where there is none and its files cannot be made, the file is read as one that nobody changes; that would be wrong with a WAL that
@@ -226,18 +211,12 @@ fn percent_encoded(path: &Path) -> String {
     text
 }
 
-/// A file that somebody tampered with must not be able to run code, hide corruption, or change what a statement means.
+/// What this database needs besides.
 fn settle(connection: &Connection) -> Result<(), Fault> {
-    connection.busy_timeout(BUSY)?;
+    sqlite::settle(connection, BUSY)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
     // Without this, every new value that is bound to an indexed column has the statement compiled anew.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    connection.pragma_update(None, "cell_size_check", true)?;
-    connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "cache_size", CACHE_KIB)?;
     Ok(())
 }

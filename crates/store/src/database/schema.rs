@@ -5,13 +5,11 @@
 //! carries facet, duration and command, so that a search decides on a run without leaving the index that it walks. Columns are stored twice so that nothing is looked up twice.
 
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::Connection;
 
 use super::fault::{Fault, not_writable};
-use crate::error::StoreError;
+use crate::sqlite::Format;
 
 /// The step at index n leads from format n to format n + 1. A step that has been released is never changed.
 const STEPS: &[&str] = &[FIRST];
@@ -141,110 +139,37 @@ CREATE TRIGGER audit_grows BEFORE DELETE ON audit BEGIN
 END;
 ";
 
-/// The format that this version writes.
-pub(crate) fn current() -> i64 {
-    i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
-}
+const FORMAT: Format<'_> = Format {
+    application: APPLICATION,
+    steps: STEPS,
+};
 
 /// Brings the database to the current format. Several processes may do this at once.
 pub(crate) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Fault> {
-    upgrade_by(connection, path, STEPS)
+    Ok(FORMAT.upgrade(connection, path)?)
 }
 
 /// For a history that may not be written.
 pub(crate) fn require_current(connection: &Connection, path: &Path) -> Result<(), Fault> {
-    let look = connection.unchecked_transaction()?;
-    let found = version(&look)?;
-    refuse_newer(found, current(), path)?;
-    refuse_foreign(&look, found)?;
-    if found < current() {
+    if FORMAT.found(connection, path)? < FORMAT.known() {
         return Err(not_writable(path).into());
     }
     Ok(())
 }
 
-fn upgrade_by(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), Fault> {
-    let known = i64::try_from(steps.len()).unwrap_or(i64::MAX);
-    let found = {
-        // At one moment: another process may be making it right now.
-        let look = connection.unchecked_transaction()?;
-        let found = version(&look)?;
-        refuse_newer(found, known, path)?;
-        refuse_foreign(&look, found)?;
-        found
-    };
-    if found == known {
-        return Ok(());
-    }
-    if found == 0 {
-        // Both can be chosen for an empty file only.
-        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-        use_wal(connection)?;
-    }
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have been faster.
-    let found = version(&transaction)?;
-    refuse_newer(found, known, path)?;
-    let done = usize::try_from(found).unwrap_or(0);
-    for step in steps.iter().skip(done) {
-        transaction.execute_batch(step)?;
-    }
-    transaction.pragma_update(None, "application_id", APPLICATION)?;
-    transaction.pragma_update(None, "user_version", known)?;
-    transaction.commit()?;
-    Ok(())
-}
-
-fn version(connection: &Connection) -> Result<i64, Fault> {
-    Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
-}
-
-fn refuse_newer(found: i64, known: i64, path: &Path) -> Result<(), Fault> {
-    if (0..=known).contains(&found) {
-        return Ok(());
-    }
-    let path = path.to_owned();
-    Err(StoreError::NewerFormat { path, found, known }.into())
-}
-
-/// A database of somebody else is not turned into ours.
-fn refuse_foreign(connection: &Connection, version: i64) -> Result<(), Fault> {
-    let application: i64 =
-        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    if application == APPLICATION {
-        return Ok(());
-    }
-    let count = "SELECT count(*) FROM sqlite_schema";
-    let tables: i64 = connection.query_row(count, [], |row| row.get(0))?;
-    if version == 0 && tables == 0 {
-        return Ok(());
-    }
-    Err(Fault::Damaged(
-        "it is a database of another program".to_owned(),
-    ))
-}
-
-/// The one change for which SQLite does not wait by itself when two processes make the same new file.
-fn use_wal(connection: &Connection) -> Result<(), Fault> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        let asked = connection
-            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
-        match asked {
-            Err(error)
-                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && Instant::now() < deadline =>
-            {
-                thread::sleep(Duration::from_millis(2));
-            }
-            other => return Ok(other.map(drop)?),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::StoreError;
+
+    fn upgrade_by(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), Fault> {
+        let format = Format { steps, ..FORMAT };
+        Ok(format.upgrade(connection, path)?)
+    }
+
+    fn version(connection: &Connection) -> rusqlite::Result<i64> {
+        connection.pragma_query_value(None, "user_version", |row| row.get(0))
+    }
 
     fn fresh() -> rusqlite::Result<Connection> {
         Connection::open_in_memory()
@@ -256,7 +181,7 @@ mod tests {
             let mut connection = fresh().unwrap();
             upgrade_by(&mut connection, Path::new("x"), &STEPS[..done]).unwrap();
             upgrade(&mut connection, Path::new("x")).unwrap();
-            assert_eq!(version(&connection).unwrap(), current());
+            assert_eq!(version(&connection).unwrap(), FORMAT.known());
             require_current(&connection, Path::new("x")).unwrap();
         }
     }
@@ -296,12 +221,12 @@ mod tests {
     fn newer_and_foreign_files_are_refused() {
         let mut connection = fresh().unwrap();
         connection
-            .pragma_update(None, "user_version", current() + 1)
+            .pragma_update(None, "user_version", FORMAT.known() + 1)
             .unwrap();
         let refused = upgrade(&mut connection, Path::new("x")).unwrap_err();
         assert!(matches!(
             refused,
-            Fault::Store(StoreError::NewerFormat { found, .. }) if found == current() + 1
+            Fault::Store(StoreError::NewerFormat { found, .. }) if found == FORMAT.known() + 1
         ));
         let mut connection = fresh().unwrap();
         connection

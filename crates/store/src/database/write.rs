@@ -122,17 +122,7 @@ fn insert(connection: &Connection, row: &RunRow) -> Result<(), Fault> {
     let sql = "INSERT INTO runs
         (id, facet, command, started, duration, parent, artifacts, output_bytes, stored_bytes)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    connection.prepare_cached(sql)?.execute(rusqlite::params![
-        row.id.as_bytes(),
-        facet,
-        command,
-        row.started,
-        row.duration,
-        row.parent.as_ref().map(RunId::as_bytes),
-        row.artifacts,
-        row.output_bytes,
-        row.stored_bytes,
-    ])?;
+    write_run(connection, sql, row, [facet, command])?;
     let sql = "INSERT INTO details (opening, outcome, log, output, output_digest, run)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     write_details(connection, sql, row)?;
@@ -156,6 +146,16 @@ fn replace(connection: &Connection, row: &RunRow) -> Result<(), Fault> {
     insert_parts(connection, row, facet, command)?;
     let sql = "UPDATE runs SET facet = ?2, command = ?3, started = ?4, duration = ?5, parent = ?6,
         artifacts = ?7, output_bytes = ?8, stored_bytes = ?9 WHERE id = ?1";
+    write_run(connection, sql, row, [facet, command])
+}
+
+/// A statement whose parameters are the columns of `runs`, in their order.
+fn write_run(
+    connection: &Connection,
+    sql: &str,
+    row: &RunRow,
+    [facet, command]: [i64; 2],
+) -> Result<(), Fault> {
     connection.prepare_cached(sql)?.execute(rusqlite::params![
         row.id.as_bytes(),
         facet,

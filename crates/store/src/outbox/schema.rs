@@ -1,23 +1,24 @@
 //! The file of the outbox: its settings, its tables, and what can be wrong with it. A file that cannot be written is an error here: an outbox that takes nothing is none.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::data_dir::{self, DataDir};
 use crate::error::StoreError;
+use crate::sqlite::{self, Format, Trouble};
 
 const BUSY: Duration = Duration::from_secs(20);
 /// In the header of the file: `cofo`.
 const APPLICATION: i64 = 0x636f_666f;
 /// The step at index n leads from format n to format n + 1. A step that has been released is never changed.
 const STEPS: &[&str] = &[FIRST];
+const FORMAT: Format<'_> = Format {
+    application: APPLICATION,
+    steps: STEPS,
+};
 
 /// Times are milliseconds since 1970. `due` is when a message may be taken: now, after a failure, or when the lease of its taker ends; it is null for one that waits for an earlier
 /// one of its run. So the next message is found by one step into an index, however many wait. Bodies stand apart, because SQLite writes all of a row that changes.
@@ -106,6 +107,16 @@ impl From<StoreError> for Fault {
     }
 }
 
+impl From<Trouble> for Fault {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Sql(error) => Self::Sql(error),
+            Trouble::Newer(error) => Self::Store(error),
+            Trouble::Foreign => Self::Damaged("it is a database of another kind".to_owned()),
+        }
+    }
+}
+
 impl Fault {
     pub(super) fn at(self, path: &Path) -> StoreError {
         match self {
@@ -164,7 +175,7 @@ pub(super) fn open(dir: &DataDir) -> Result<Connection, StoreError> {
         data_dir::create_private(&directory)
             .map_err(StoreError::io("make the directory", &directory))?;
     }
-    create_private(&path).map_err(StoreError::io("make the outbox", &path))?;
+    sqlite::create_private(&path).map_err(StoreError::io("make the outbox", &path))?;
     open_file(&path).map_err(|fault| fault.at(&path))
 }
 
@@ -175,105 +186,15 @@ fn open_file(path: &Path) -> Result<Connection, Fault> {
     if connection.is_readonly("main")? {
         return Err(not_writable(path).into());
     }
-    upgrade(&mut connection, path)?;
+    FORMAT.upgrade(&mut connection, path)?;
     Ok(connection)
 }
 
-/// SQLite gives the WAL and its index the mode that the file has.
-fn create_private(path: &Path) -> io::Result<()> {
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    match made {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other.map(drop),
-    }
-}
-
-/// A file that somebody tampered with must not be able to run code, hide corruption, or change what a statement means.
 fn settle(connection: &Connection) -> Result<(), Fault> {
-    connection.busy_timeout(BUSY)?;
+    sqlite::settle(connection, BUSY)?;
     connection.set_prepared_statement_cache_capacity(64);
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
-    connection.pragma_update(None, "cell_size_check", true)?;
-    connection.pragma_update(None, "foreign_keys", true)?;
     // A large body leaves a large WAL; it need not stay so.
     let bytes = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
     connection.pragma_update_and_check(None, "journal_size_limit", 16 << 20, bytes)?;
     Ok(())
-}
-
-fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Fault> {
-    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
-    let found = version(connection)?;
-    refuse_foreign(connection, found)?;
-    refuse_newer(found, known, path)?;
-    if found == known {
-        return Ok(());
-    }
-    if found == 0 {
-        // Both can be chosen for an empty file only.
-        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-        use_wal(connection)?;
-    }
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have been faster.
-    let found = version(&transaction)?;
-    refuse_newer(found, known, path)?;
-    for step in STEPS.iter().skip(usize::try_from(found).unwrap_or(0)) {
-        transaction.execute_batch(step)?;
-    }
-    transaction.pragma_update(None, "application_id", APPLICATION)?;
-    transaction.pragma_update(None, "user_version", known)?;
-    transaction.commit()?;
-    Ok(())
-}
-
-fn version(connection: &Connection) -> Result<i64, Fault> {
-    Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
-}
-
-fn refuse_newer(found: i64, known: i64, path: &Path) -> Result<(), Fault> {
-    if (0..=known).contains(&found) {
-        return Ok(());
-    }
-    let path = path.to_owned();
-    Err(StoreError::NewerFormat { path, found, known }.into())
-}
-
-/// A database of somebody else is not turned into ours.
-fn refuse_foreign(connection: &Connection, version: i64) -> Result<(), Fault> {
-    let application: i64 =
-        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    if application == APPLICATION || (version == 0 && tables == 0) {
-        return Ok(());
-    }
-    Err(Fault::Damaged(
-        "it is a database of another kind".to_owned(),
-    ))
-}
-
-/// The one change for which SQLite does not wait by itself when two processes make the same new file.
-fn use_wal(connection: &Connection) -> Result<(), Fault> {
-    let deadline = Instant::now() + BUSY;
-    loop {
-        let asked = connection
-            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
-        match asked {
-            Err(error)
-                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && Instant::now() < deadline =>
-            {
-                thread::sleep(Duration::from_millis(2));
-            }
-            other => return Ok(other.map(drop)?),
-        }
-    }
 }
