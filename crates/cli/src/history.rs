@@ -8,7 +8,7 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_engine::pipeline::Recording;
-use cofferdam_store::adopt::{self, Adopted, Others};
+use cofferdam_store::adopt::{self, Adopted, Purpose};
 use cofferdam_store::database::Access;
 use cofferdam_store::sift::redact::Rules;
 use cofferdam_store::{DataDir, History, RunId, StoreError, data_dir, upkeep};
@@ -87,20 +87,16 @@ fn parent(dir: &DataDir, asked: &str, settings: &HistorySettings) -> Result<RunI
     Ok(history.resolve(asked)?)
 }
 
-/// One run in this many takes in the journals of those before it: a few milliseconds, which are a few microseconds for each.
-const SHARE: u8 = 255;
-
 /// After the result has been told: what could not be kept is said, and now and then the journals are taken in.
 pub(crate) fn afterwards(record: &RunRecord, dir: Option<&DataDir>, settings: &HistorySettings) {
     let Some(dir) = dir else {
         return;
     };
-    let id: Option<RunId> = record.run_id.parse().ok();
-    let is_due = id.is_some_and(|id| id.as_bytes().last() == Some(&SHARE));
-    if is_due && record.unrecorded.is_none() {
+    let is_due = |id: RunId| adopt::is_due(dir, id);
+    if record.unrecorded.is_none() && record.run_id.parse().is_ok_and(is_due) {
         // Whoever reads the history does it again and tells what is wrong.
         let _ = History::open(dir).and_then(|mut history| {
-            take_in(&mut history, settings, Others::LeaveItTo)?;
+            take_in(&mut history, settings, Purpose::Passing)?;
             upkeep::prune_when_due(&mut history, &settings.retention())
         });
     }
@@ -110,7 +106,7 @@ pub(crate) fn afterwards(record: &RunRecord, dir: Option<&DataDir>, settings: &H
 fn take_in(
     history: &mut History,
     settings: &HistorySettings,
-    others: Others,
+    purpose: Purpose,
 ) -> Result<Adopted, StoreError> {
     if history.access() == Access::ReadOnly {
         return Ok(Adopted {
@@ -118,12 +114,12 @@ fn take_in(
             ..Adopted::default()
         });
     }
-    adopt::adopt(history, &settings.keeping(), others)
+    adopt::adopt(history, &settings.keeping(), purpose)
 }
 
 /// For whoever reads: takes in what has ended, and says what is not to be seen. What is in the database can be read in any case, also on a full disk.
 pub(crate) fn take_in_for_reading(history: &mut History, settings: &HistorySettings) {
-    match take_in(history, settings, Others::WaitFor) {
+    match take_in(history, settings, Purpose::Reading) {
         Ok(adopted) => {
             for (path, why) in &adopted.passed_over {
                 warn(&format!("`{}` is passed over: {why}", path.display()));

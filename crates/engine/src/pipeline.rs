@@ -28,7 +28,6 @@ use rustix::process::{Gid, Signal, Uid};
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
 pub use crate::plan::{Evidence, RESULT_VARIABLE};
-use crate::recording::Recorder;
 pub use crate::recording::Recording;
 
 use crate::capture::{Budget, Drain, ResultDrain};
@@ -146,30 +145,21 @@ fn start<'a>(
     hand_over(&blueprint, ends.into_iter().flatten())?;
     let children_before = adopt_orphans(&blueprint)?;
     let recording = streams.recording;
-    let begin_record = || recording.map(|recording| recording.begin(&terms.request, birth));
-    let (sandbox, recorder, janitor, group) = if host.cgroups.is_cloned_into() {
+    let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
         let janitor = start_janitor()?;
         let group = make_group()?;
         let into = group.as_ref().and_then(RunGroup::clone_into);
         let sandbox = launch::launch(blueprint, into).map_err(unavailable)?;
-        (sandbox, begin_record(), janitor, group)
+        (sandbox, janitor, group)
     } else {
         let sandbox = launch::launch(blueprint, None).map_err(unavailable)?;
-        // Writing it down fits in while the sandbox is built.
-        let recorder = begin_record();
         if host.cpus.len() <= BUSY_CPUS {
             sandbox.await_word(LONG_ENOUGH);
         }
-        let made = start_janitor().and_then(|janitor| Ok((janitor, make_group()?)));
-        match made {
-            Ok((janitor, group)) => (sandbox, recorder, janitor, group),
-            Err(error) => {
-                // Nothing was started that would have to be told.
-                recorder.into_iter().for_each(Recorder::abandon);
-                return Err(error);
-            }
-        }
+        (sandbox, start_janitor()?, make_group()?)
     };
+    // Fits in while the sandbox takes its last steps; earlier, it would be in the way of the first.
+    let recorder = recording.map(|recording| recording.begin(&terms.request, birth));
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // Before the program can write anything.
     let growths = growths(&terms.request);

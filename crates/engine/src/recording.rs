@@ -159,13 +159,6 @@ impl Recorder {
         self.journal.as_deref_mut().ok()
     }
 
-    /// Takes the record back of a run that was never tried.
-    pub(crate) fn abandon(self) {
-        if let Ok(journal) = self.journal {
-            journal.abandon();
-        }
-    }
-
     /// Collects what the run left and closes its journal. Returns why it is not in the history, if it is not. `upper` is what a copy-on-write workspace changed.
     /// The rest of the files is left out when `cancel` becomes readable.
     pub(crate) fn finish(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::record::UsageRecord;
 use cofferdam_contract::units::Bytes;
-use cofferdam_store::adopt::{self, Keeping, Others};
+use cofferdam_store::adopt::{self, Keeping, Purpose};
 use cofferdam_store::database::{Access, Retention};
 use cofferdam_store::journal::Journal;
 use cofferdam_store::model::{Closing, HostFacts, Opening, StreamSeen};
@@ -81,7 +81,7 @@ impl Archive {
     ) -> Result<T, StoreError> {
         self.with_reader(|history| {
             if history.access() == Access::ReadWrite {
-                adopt::adopt(history, &Keeping::default(), Others::WaitFor)?;
+                adopt::adopt(history, &Keeping::default(), Purpose::Reading)?;
             }
             read(history)
         })
@@ -155,7 +155,7 @@ impl Archive {
         if history.access() == Access::ReadOnly {
             return Ok(());
         }
-        adopt::adopt(history, &Keeping::default(), Others::WaitFor)?;
+        adopt::adopt(history, &Keeping::default(), Purpose::Reading)?;
         private_dir::sweep_best_effort(&self.dir);
         upkeep::prune_when_due(history, &Retention::default())
     }

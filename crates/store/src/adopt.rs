@@ -41,13 +41,13 @@ impl Default for Keeping {
     }
 }
 
-/// What to do when another process is adopting right now.
+/// For whom journals are adopted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Others {
-    /// It is reading for somebody who wants to see everything.
-    WaitFor,
-    /// They do our work as well.
-    LeaveItTo,
+pub enum Purpose {
+    /// Somebody wants to see everything: whoever else adopts right now is waited for.
+    Reading,
+    /// A run that has ended does it for those before it, in little memory. What others do, and what is large, is left to others.
+    Passing,
 }
 
 /// What became of the journals.
@@ -65,6 +65,10 @@ pub struct Adopted {
 /// One transaction takes at most this many runs, and about this much output: neither a lock nor memory is held for long.
 const BATCH_RUNS: usize = 256;
 const BATCH_BYTES: usize = 32 << 20;
+/// In passing, less; and journals beyond this size wait for somebody who reads, as long as together they stay below that.
+const PASSING_BYTES: usize = 1 << 20;
+const LARGE: u64 = 1 << 20;
+const MOST_LEFT: u64 = 1 << 30;
 /// Output up to this size lies in its row.
 const INLINE: usize = 16 << 10;
 /// A journal without its first frame is one that is just being made, or whose maker was killed before it started anything.
@@ -77,10 +81,10 @@ const NAP: Duration = Duration::from_millis(2);
 pub fn adopt(
     history: &mut History,
     keeping: &Keeping,
-    others: Others,
+    purpose: Purpose,
 ) -> Result<Adopted, StoreError> {
     let spool = history.dir().spool();
-    let _lock = match lock(&spool, others)? {
+    let _lock = match lock(&spool, purpose)? {
         Lock::Ours(lock) => lock,
         Lock::Nothing => return Ok(Adopted::default()),
         Lock::Theirs => {
@@ -96,16 +100,36 @@ pub fn adopt(
         history,
         batch: Vec::new(),
         batch_bytes: 0,
+        most_bytes: match purpose {
+            Purpose::Reading => BATCH_BYTES,
+            Purpose::Passing => PASSING_BYTES,
+        },
         done: Adopted::default(),
     };
     let mut going_on = Vec::new();
+    let mut left = 0;
     for (id, path) in journals(&spool)? {
+        if purpose == Purpose::Passing && is_left(&path, &mut left) {
+            continue;
+        }
         adoption.consider(id, path, &mut going_on)?;
     }
     adoption.commit()?;
     adoption.note_running(&going_on)?;
     adoption.abandon_lost(&going_on)?;
     Ok(adoption.done)
+}
+
+/// Of the runs that find no free file for their journal, one in this many adopts: the others wait for company, so that no run pays for a transaction alone.
+const SCARCE_SHARE: u8 = 32;
+
+/// Whether a run that has ended should take in the journals of those before it: a few milliseconds, which are a few microseconds for each. Chance decides who, by the run's id.
+pub fn is_due(dir: &DataDir, run: RunId) -> bool {
+    let [.., seldom, often, _, _] = *run.as_bytes();
+    let is_candidate = often % SCARCE_SHARE == 0;
+    // Also where free files come from elsewhere: journals must not wait for ever.
+    let is_turn = is_candidate && seldom % SCARCE_SHARE == 0;
+    is_turn || (is_candidate && journal::is_scarce(dir, run))
 }
 
 /// Whether there are journals at all.
@@ -121,7 +145,7 @@ enum Lock {
 }
 
 /// One at a time: two would do the same work twice.
-fn lock(spool: &Path, others: Others) -> Result<Lock, StoreError> {
+fn lock(spool: &Path, purpose: Purpose) -> Result<Lock, StoreError> {
     let file = match File::open(spool) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::Nothing),
@@ -132,13 +156,23 @@ fn lock(spool: &Path, others: Others) -> Result<Lock, StoreError> {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Lock::Ours(file)),
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if others == Others::WaitFor && Instant::now() < until => {
+            Err(Errno::WOULDBLOCK) if purpose == Purpose::Reading && Instant::now() < until => {
                 std::thread::sleep(NAP);
             }
             Err(Errno::WOULDBLOCK) => return Ok(Lock::Theirs),
             Err(errno) => return Err(StoreError::io("lock", spool)(errno.into())),
         }
     }
+}
+
+/// Whether a journal is left for later because reading it takes much memory.
+fn is_left(path: &Path, left: &mut u64) -> bool {
+    let size = std::fs::symlink_metadata(path).map_or(0, |found| found.len());
+    let is_left = size > LARGE && *left + size <= MOST_LEFT;
+    if is_left {
+        *left += size;
+    }
+    is_left
 }
 
 /// Oldest first.
@@ -168,6 +202,7 @@ struct Adoption<'a> {
     /// Runs that wait for the next transaction, with the journals that go once it is through.
     batch: Vec<(NewRun, PathBuf)>,
     batch_bytes: usize,
+    most_bytes: usize,
     done: Adopted,
 }
 
@@ -219,7 +254,7 @@ impl Adoption<'_> {
         };
         let run = self.keep(opening, outcome, &read.chunks)?;
         self.batch.push((run, path));
-        if self.batch.len() >= BATCH_RUNS || self.batch_bytes >= BATCH_BYTES {
+        if self.batch.len() >= BATCH_RUNS || self.batch_bytes >= self.most_bytes {
             self.commit()?;
         }
         Ok(())
@@ -391,6 +426,9 @@ fn place(stream: Stream, bytes: &[u8], pieces: &[Piece], chunks: &[Chunk]) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::Journal;
+    use crate::journal::tests::{self as journals, Place, closing, opening};
+    use crate::sift::redact::Rules;
 
     fn chunk(stream: Stream, at_micros: u64, text: &str) -> Chunk {
         Chunk {
@@ -436,5 +474,55 @@ mod tests {
         assert_eq!(kept, chunks);
         assert_eq!((facts.stdout.bytes, facts.stdout.removed), (4, 0));
         assert_eq!((facts.stderr.bytes, facts.stderr.removed), (2, 0));
+    }
+
+    fn ended(place: &Place, run: RunId, output: usize) {
+        let most = Bytes::new(64 << 20);
+        let mut journal =
+            Journal::begin(&place.dir, &opening(run), Rules::default(), most).unwrap();
+        journal.output(Stream::Stdout, "a line\n".repeat(output / 7).as_bytes());
+        journal.finish(closing()).unwrap();
+    }
+
+    #[test]
+    fn in_passing_what_is_large_is_left_for_a_reader() {
+        let place = journals::place().unwrap();
+        let (small, large) = (RunId::new(), RunId::new());
+        ended(&place, small, 100 << 10);
+        ended(&place, large, 3 << 20);
+        let mut history = History::open(&place.dir).unwrap();
+        let done = adopt(&mut history, &Keeping::default(), Purpose::Passing).unwrap();
+        assert_eq!(done.ended, 1);
+        assert!(history.get(small).is_ok() && history.get(large).is_err());
+        let done = adopt(&mut history, &Keeping::default(), Purpose::Reading).unwrap();
+        assert_eq!(done.ended, 1);
+        assert!(history.get(large).is_ok());
+    }
+
+    /// Or nobody would ever take them on a host where nobody reads.
+    #[test]
+    fn what_is_left_has_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large");
+        File::create(&path).unwrap().set_len(600 << 20).unwrap();
+        let mut left = 0;
+        assert!(is_left(&path, &mut left));
+        assert!(!is_left(&path, &mut left));
+    }
+
+    #[test]
+    fn some_runs_adopt_where_free_files_are_scarce_and_few_elsewhere() {
+        let place = journals::place().unwrap();
+        place.dir.create().unwrap();
+        let due = |runs: &[RunId]| runs.iter().filter(|run| is_due(&place.dir, **run)).count();
+        let runs: Vec<RunId> = (0..3200).map(|_| RunId::new()).collect();
+        let scarce = due(&runs);
+        assert!((40..200).contains(&scarce), "{scarce} of 3200");
+        for number in 0..512 {
+            let free = place.dir.spool().join(format!("{number:03x}.free"));
+            File::create(free).unwrap();
+        }
+        let plenty = due(&runs);
+        assert!(plenty < 20, "{plenty} of 3200");
     }
 }

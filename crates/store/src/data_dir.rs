@@ -3,7 +3,7 @@
 //! ```text
 //! history.db        what has been adopted (SQLite, WAL)
 //! spool/ID.run      the journal of a run that goes on, or has ended and is not adopted yet
-//! spool/5f.free     an empty file, to be used for a journal again
+//! spool/05f.free    an empty file, to be used for a journal again
 //! objects/ab/cdef…  contents, by their digest
 //! tokens.json       who may use the daemon
 //! idempotency.jsonl which run a client's key stands for

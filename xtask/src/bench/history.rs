@@ -18,8 +18,8 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> Result<(), String> {
     let rounds = match options.effort {
-        Effort::Quick => 150,
-        Effort::Full => 600,
+        Effort::Quick => 400,
+        Effort::Full => 1500,
     };
     eprintln!("history, {rounds} rounds");
     let program = ["/usr/bin/true"];
@@ -36,7 +36,14 @@ pub(super) fn measure(
     adoption_ms_per_run(binary, options, &kept)?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for round in 0..WARM_UP + rounds {
-        let (a, b) = (kept.time_success()?, not_kept.time_success()?);
+        // In turns also as to who is first.
+        let (a, b) = if round % 2 == 0 {
+            let a = kept.time_success()?;
+            (a, not_kept.time_success()?)
+        } else {
+            let b = not_kept.time_success()?;
+            (kept.time_success()?, b)
+        };
         if round >= WARM_UP {
             with.push(a);
             without.push(b);
@@ -57,7 +64,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// A look at history takes all journals in; the look after it finds nothing to do. One run in 256 looks by itself, so runs are added until enough are waiting.
+/// A look at history takes all journals in; the look after it finds nothing to do. Some runs look by themselves, so runs are added until enough are waiting.
 fn adoption_ms_per_run(
     binary: &Binary,
     options: Options,

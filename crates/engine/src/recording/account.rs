@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
@@ -44,13 +45,12 @@ pub(super) fn opening(
     if let Some(payload) = &mut payload {
         redactions += redact::redact_json(rules, payload);
     }
-    let mut policy = policy(request);
-    redactions += redact::redact_json(rules, &mut policy);
     let mut clean = |text: &str| {
         let (text, count) = redact::redact_text(rules, text);
         redactions += count;
         text
     };
+    let policy = policy(request, &mut clean);
     // A name can say that its value is a secret.
     let tags = about.tags.iter().map(|(key, value)| {
         let joined = clean(&format!("{key}={value}"));
@@ -174,9 +174,9 @@ fn tell_apart(artifacts: &mut [Artifact]) {
     }
 }
 
-/// What was allowed, in the units that the names say; null is no limit.
-fn policy(request: &Request) -> Value {
-    let path = reach::shown;
+/// What was allowed, in the units that the names say; null is no limit. Of all this, only paths can hold a secret.
+fn policy(request: &Request, clean: &mut impl FnMut(&str) -> String) -> Value {
+    let mut path = |path: &Path| clean(&reach::shown(path));
     json!({
         "limits": limits(&request.limits),
         "network": match request.network {

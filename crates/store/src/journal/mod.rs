@@ -18,7 +18,7 @@ mod read;
 pub(crate) mod tests;
 mod write;
 
-pub(crate) use free::retire;
+pub(crate) use free::{is_scarce, retire};
 #[cfg(test)]
 pub(crate) use read::writer;
 pub(crate) use read::{Found, look};

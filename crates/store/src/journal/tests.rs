@@ -63,14 +63,14 @@ pub(crate) fn closing() -> Closing {
 
 const ROOMY: Bytes = Bytes::new(1 << 20);
 
-struct Place {
+pub(crate) struct Place {
     /// Removed with everything in it when the test is over.
     _temporary: tempfile::TempDir,
-    dir: DataDir,
+    pub(crate) dir: DataDir,
     id: RunId,
 }
 
-fn place() -> std::io::Result<Place> {
+pub(crate) fn place() -> std::io::Result<Place> {
     let temporary = tempfile::tempdir()?;
     let dir = DataDir::at(temporary.path().join("data"));
     Ok(Place {

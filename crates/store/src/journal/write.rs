@@ -94,11 +94,6 @@ impl Journal {
         Ok(journal)
     }
 
-    /// For a run that was never tried: there is nothing to tell.
-    pub fn abandon(self) {
-        let _ = rustix::fs::unlink(&self.path);
-    }
-
     /// Whether there is any use in reading output for this journal.
     pub fn room(&self) -> Room {
         if self.room > 0 && self.trouble.is_none() {
