@@ -198,7 +198,7 @@ fn a_journal_that_cannot_be_read_is_passed_over_and_said() {
     let stranger = spool.join("019a8c3e-7f2b-7abc-8def-0123456789ab.run");
     std::os::unix::fs::symlink("/etc/passwd", &stranger).unwrap();
     let newer = spool.join("019a8c3e-7f2b-7abc-8def-0123456789ac.run");
-    std::fs::write(&newer, b"cofjrnl2 something else").unwrap();
+    std::fs::write(&newer, b"cofjrnl9 something else").unwrap();
     let list = host.run(["runs", "list", "--json"]);
     assert_eq!(list.told_list("runs").len(), 1);
     let said = String::from_utf8_lossy(&list.stderr).into_owned();

@@ -173,7 +173,7 @@ fn next_body(file: &mut impl io::Read) -> io::Result<Option<Vec<u8>>> {
     }
     let mut body = Vec::new();
     file.take(u64::from(length)).read_to_end(&mut body)?;
-    let whole = u32::try_from(body.len()) == Ok(length) && crc32fast::hash(&body) == checksum;
+    let whole = u32::try_from(body.len()) == Ok(length) && super::checksum(&body) == checksum;
     Ok(whole.then_some(body))
 }
 

@@ -246,7 +246,7 @@ impl Journal {
             self.frame.clear();
             return Err(Errno::FBIG);
         }
-        let checksum = crc32fast::hash(body);
+        let checksum = super::checksum(body);
         if let Some(head) = self.frame.get_mut(start..start + FRAME_HEAD) {
             let (first, second) = head.split_at_mut(4);
             first.copy_from_slice(&length.to_le_bytes());

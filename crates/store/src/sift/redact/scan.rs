@@ -5,7 +5,7 @@
 
 use memchr::memmem;
 
-use super::bytes::{Body, Flow, MARK, Not, Secret, Until, Verdict, View, is};
+use super::bytes::{Body, Flow, MARK, Not, Secret, Until, Verdict, View, is, last};
 use super::{assign, tokens};
 
 /// What is kept of what has passed, to read names backwards: a name, `export ` and the byte before.
@@ -153,7 +153,7 @@ impl Scan {
             self.buffer.len()
         };
         let lines = self.buffer.get(self.emitted..seen).unwrap_or_default();
-        let ended = memchr::memrchr(b'\n', lines).map_or(0, |at| self.emitted + at + 1);
+        let ended = last(b'\n', lines).map_or(0, |at| self.emitted + at + 1);
         ended.max(self.next.saturating_sub(HELD))
     }
 
