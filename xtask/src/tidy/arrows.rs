@@ -6,9 +6,10 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     (CONTRACT, &[]),
     (SYS, &[]),
+    (OBSERVE, &[]),
     (STORE, &[CONTRACT]),
     (ENGINE, &[CONTRACT, SYS, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
@@ -16,12 +17,14 @@ const ARROWS: [(&str, &[&str]); 10] = [
     (FLEET, &[CONTRACT, ENGINE]),
     (
         SERVER,
-        &[CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET],
+        &[
+            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE,
+        ],
     ),
     (
         "cofferdam",
         &[
-            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, CALLBACK, FLEET, SERVER,
+            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, CALLBACK, FLEET, SERVER, OBSERVE,
         ],
     ),
     (TESTKIT, &[]),
@@ -32,6 +35,7 @@ const STORE: &str = "cofferdam-store";
 const ENGINE: &str = "cofferdam-engine";
 const TOOLCHAIN: &str = "cofferdam-toolchain";
 const CALLBACK: &str = "cofferdam-callback";
+const OBSERVE: &str = "cofferdam-observe";
 const FLEET: &str = "cofferdam-fleet";
 const SERVER: &str = "cofferdam-server";
 const TESTKIT: &str = "cofferdam-testkit";
