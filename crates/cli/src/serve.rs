@@ -14,7 +14,7 @@ use crate::failure::{self, Failure};
 use crate::history;
 
 pub(crate) fn serve(args: &ServeArgs, places: Places) -> Result<ExitCode, Failure> {
-    cofferdam_server::log::start();
+    let _log = cofferdam_server::log::start(cofferdam_server::log::DEFAULT);
     let mut config = Config::new(data_dir_of(places)?);
     config.listen = args.listen;
     config.grace = args.grace;

@@ -165,11 +165,20 @@ mod tests {
     fn an_endpoint_is_a_base_and_shows_no_secret() {
         for (base, traces) in [
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
-            ("https://otel.example/a/", "https://otel.example/a/v1/traces"),
+            (
+                "https://otel.example/a/",
+                "https://otel.example/a/v1/traces",
+            ),
         ] {
             assert_eq!(Endpoint::parse(base).unwrap().url(), traces);
         }
-        for bad in ["", "collector:4318", "file:///x", "http://a?k=v", "http://u:p@a"] {
+        for bad in [
+            "",
+            "collector:4318",
+            "file:///x",
+            "http://a?k=v",
+            "http://u:p@a",
+        ] {
             assert!(Endpoint::parse(bad).is_err(), "{bad}");
         }
         let endpoint = Endpoint::parse("http://a").unwrap();
@@ -178,7 +187,11 @@ mod tests {
         assert!(!format!("{endpoint:?} {endpoint}").contains("secret"));
         for bad in ["x", "a b=1", "a=%zz", "a=%0a"] {
             let endpoint = Endpoint::parse("http://a").unwrap();
-            assert_eq!(endpoint.with_headers(bad), Err(BadEndpoint::Headers), "{bad}");
+            assert_eq!(
+                endpoint.with_headers(bad),
+                Err(BadEndpoint::Headers),
+                "{bad}"
+            );
         }
     }
 

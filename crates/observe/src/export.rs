@@ -119,10 +119,10 @@ impl Exporter {
         let mut state = self.shared.state();
         state.stop_by = Some(Instant::now() + within);
         self.shared.changed.notify_all();
-        let ended =
-            self.shared
-                .changed
-                .wait_timeout_while(state, within, |state| !state.ended);
+        let ended = self
+            .shared
+            .changed
+            .wait_timeout_while(state, within, |state| !state.ended);
         drop(ended.unwrap_or_else(PoisonError::into_inner));
     }
 }

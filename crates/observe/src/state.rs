@@ -30,7 +30,10 @@ pub(crate) fn read<'a>(headers: impl IntoIterator<Item = &'a [u8]>) -> Option<St
 /// Long members go first, then those that were added longest ago.
 fn shorten(members: &mut Vec<&str>) {
     while length(members) > TOTAL {
-        match members.iter().rposition(|member| member.len() > LONG_MEMBER) {
+        match members
+            .iter()
+            .rposition(|member| member.len() > LONG_MEMBER)
+        {
             Some(long) => drop(members.remove(long)),
             None => drop(members.pop()),
         }

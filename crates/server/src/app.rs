@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use cofferdam_observe::Tracer;
 use cofferdam_store::StoreError;
 use tokio::sync::Semaphore;
 
@@ -29,6 +30,7 @@ pub(crate) struct App {
     pub(crate) runner: Arc<Runner>,
     pub(crate) archive: Arc<Archive>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Arc<Tracer>,
     pub(crate) gate: Gate,
     pub(crate) keys: Keys,
     pub(crate) self_test: SelfTest,
@@ -116,7 +118,8 @@ impl App {
         deadline: std::time::Duration,
     ) -> Result<Arc<Live>, Fault> {
         caller.must(Scope::Run)?;
-        self.runner.submit(work, caller, priority, deadline)
+        let taken = self.runner.submit(work, caller, priority, deadline);
+        taken.inspect_err(|fault| self.metrics.refused(fault.code))
     }
 }
 
@@ -132,7 +135,8 @@ impl Drop for Abandoned {
         let Some(live) = self.live.take() else {
             return;
         };
-        tracing::info!(run_id = %live.id, "whoever waited for it has gone; it is cancelled");
+        let _log = live.trace.log_span(live.id).entered();
+        tracing::info!("whoever waited for it has gone; it is cancelled");
         let runner = Arc::clone(&self.runner);
         let cancel = move || {
             let _ = runner.cancel(&live);

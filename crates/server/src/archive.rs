@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::live::Live;
+use crate::trace::RunPhase;
 
 /// How long an ended run may wait to be taken in, and how many may.
 const EVERY: Duration = Duration::from_millis(200);
@@ -101,6 +102,7 @@ impl Archive {
 
     /// A run that never came to the engine is kept like every other, with how it ended.
     pub(crate) fn keep_unrun(&self, live: &Live, ending: EndingRecord) {
+        let _phase = live.trace.phase(RunPhase::Record);
         let result = write_unrun(&self.dir, live, ending);
         match result {
             Ok(()) => self.ended(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::units::Bytes;
+use cofferdam_observe::{Endpoint, Ratio};
 use cofferdam_store::DataDir;
 
 /// The settings of one daemon.
@@ -16,6 +17,17 @@ pub struct Config {
     pub runs: RunBounds,
     /// How long running work may go on after the daemon was asked to end.
     pub grace: Duration,
+    /// Where traces are told, if anywhere.
+    pub otlp: Option<Otlp>,
+}
+
+/// A collector of traces.
+#[derive(Debug, Clone)]
+pub struct Otlp {
+    pub endpoint: Endpoint,
+    pub service_name: String,
+    /// Of the traces that begin here; for others, whoever began them has decided.
+    pub ratio: Ratio,
 }
 
 /// What one client can take up.
@@ -73,6 +85,7 @@ impl Config {
             http: HttpBounds::default(),
             runs: RunBounds::default(),
             grace: Duration::from_secs(10),
+            otlp: None,
         }
     }
 }

@@ -121,6 +121,10 @@ pub(crate) async fn tell(
     let teller = Teller {
         tail: Tail::new(from),
         position: from,
+        trace_id: match &source {
+            Source::Live(live) => Some(live.trace.id()),
+            Source::Stored(_) => None,
+        },
         request_id,
         to,
     };
@@ -134,6 +138,8 @@ pub(crate) async fn tell(
 struct Teller {
     tail: Tail,
     position: Position,
+    /// The run's, as long as it is known.
+    trace_id: Option<String>,
     request_id: String,
     to: mpsc::Sender<Bytes>,
 }
@@ -200,7 +206,11 @@ impl Teller {
             return Ok(());
         }
         self.position.state = number;
-        let event = self.event("state", &json!({ "state": name }));
+        let mut news = json!({ "state": name });
+        if let Some(trace) = &self.trace_id {
+            news["trace_id"] = json!(trace);
+        }
+        let event = self.event("state", &news);
         self.send(event).await
     }
 

@@ -32,6 +32,9 @@ pub(crate) struct ErrorBody {
     pub(crate) error_detail: String,
     pub(crate) solution: String,
     pub(crate) request_id: String,
+    /// The trace that the request belongs to, as in `traceparent`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trace_id: Option<String>,
 }
 
 /// Codes that only the daemon has. Those of the engine and the store keep their names.
@@ -234,6 +237,7 @@ impl Fault {
             error_detail: self.detail.clone(),
             solution: self.solution.to_owned(),
             request_id: request_id.to_owned(),
+            trace_id: crate::trace::current_id(),
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::fault::Fault;
 use crate::language::Answer;
+use crate::trace::RunTrace;
 use crate::work::Work;
 
 /// A run from its arrival on.
@@ -31,6 +32,7 @@ pub(crate) struct Live {
     pub(crate) deadline: Instant,
     /// What it takes of the memory budget.
     pub(crate) share: u64,
+    pub(crate) trace: RunTrace,
     work: Mutex<Option<Work>>,
     /// Only until the end: remembering a result must not take a descriptor.
     cancel: Mutex<Option<Arc<OwnedFd>>>,
@@ -129,6 +131,7 @@ impl Live {
             submitted_at: Timestamp::now(),
             deadline: arrived + arrival.deadline,
             share: arrival.share,
+            trace: RunTrace::begin(),
             work: Mutex::new(Some(work)),
             cancel: Mutex::new(Some(Arc::new(cancel))),
             phase: watch::Sender::new(Phase::Queued),

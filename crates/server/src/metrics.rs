@@ -6,9 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cofferdam_contract::ending::Ending;
+use cofferdam_observe::Figures;
 
 use crate::live::{Ended, Outcome};
+use crate::process::Process;
 use crate::runner::Load;
+use crate::trace::{RunPhase, RunTrace};
 
 /// Upper ends, in seconds. A sandbox takes about a millisecond, a long run an hour.
 const BUCKETS: [f64; 14] = [
@@ -24,6 +27,7 @@ pub(crate) struct Metrics {
 #[derive(Debug, Default)]
 struct Counts {
     submitted: u64,
+    refused: BTreeMap<&'static str, u64>,
     ended: BTreeMap<&'static str, u64>,
     phases: BTreeMap<&'static str, Histogram>,
     requests: BTreeMap<Request, u64>,
@@ -61,7 +65,12 @@ impl Metrics {
         self.counts().submitted += 1;
     }
 
-    pub(crate) fn ended(&self, ended: &Ended) {
+    /// Was not taken on; the code is one of ours.
+    pub(crate) fn refused(&self, code: &'static str) {
+        *self.counts().refused.entry(code).or_default() += 1;
+    }
+
+    pub(crate) fn ended(&self, ended: &Ended, trace: &RunTrace) {
         let mut counts = self.counts();
         *counts.ended.entry(cause(&ended.outcome)).or_default() += 1;
         let mut observe = |phase, seconds: f64| {
@@ -75,9 +84,16 @@ impl Metrics {
         observe("total", ended.total.as_secs_f64());
         if let Outcome::Finished(finished) = &ended.outcome {
             let program = finished.record.usage.wall_ms / 1000.0;
-            let rest = ended.total.saturating_sub(ended.queued).as_secs_f64() - program;
+            let run = trace.took(RunPhase::Run);
             observe("program", program);
-            observe("sandbox", rest);
+            if let Some(run) = run {
+                observe("sandbox", run.as_secs_f64() - program);
+            }
+        }
+        for phase in [RunPhase::Build, RunPhase::Record, RunPhase::Callback] {
+            if let Some(took) = trace.took(phase) {
+                observe(phase.name(), took.as_secs_f64());
+            }
         }
     }
 
@@ -99,9 +115,13 @@ impl Metrics {
     }
 
     /// In the text format, version 0.0.4.
-    pub(crate) fn render(&self, load: Load, uptime: Duration) -> String {
+    pub(crate) fn render(&self, load: Load, uptime: Duration, spans: Option<Figures>) -> String {
         let counts = self.counts();
         let mut page = Page::default();
+        page.about_process();
+        if let Some(spans) = spans {
+            page.about_spans(&spans);
+        }
         page.one(
             "uptime_seconds",
             "gauge",
@@ -136,6 +156,15 @@ impl Metrics {
             "Runs taken on.",
             submitted,
         );
+        page.head(
+            "runs_refused_total",
+            "counter",
+            "Runs not taken on, by reason.",
+        );
+        for (reason, count) in &counts.refused {
+            let labels = format!("reason=\"{reason}\"");
+            page.line("runs_refused_total", &labels, *count as f64);
+        }
         page.head("runs_ended_total", "counter", "Runs that ended, by cause.");
         for (cause, count) in &counts.ended {
             page.line(
@@ -190,7 +219,7 @@ impl Metrics {
     }
 }
 
-fn cause(outcome: &Outcome) -> &'static str {
+pub(crate) fn cause(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Failed(_) => "refused",
         Outcome::CanceledInQueue => "canceled",
@@ -210,6 +239,63 @@ struct Page {
 }
 
 impl Page {
+    fn about_process(&mut self) {
+        self.head("build_info", "gauge", "What runs here; always 1.");
+        let version = concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"");
+        self.line("build_info", version, 1.0);
+        let process = Process::read();
+        let mut told = |name, help, value: Option<f64>| {
+            if let Some(value) = value {
+                self.one(name, "gauge", help, value);
+            }
+        };
+        let resident = process.resident_bytes.map(|bytes| bytes as f64);
+        let (open, most) = (process.open_files, process.most_files);
+        told(
+            "process_resident_memory_bytes",
+            "Memory of the daemon itself.",
+            resident,
+        );
+        told(
+            "process_open_fds",
+            "Descriptors that are open.",
+            open.map(as_f64),
+        );
+        told(
+            "process_max_fds",
+            "Descriptors that may be open.",
+            most.map(|most| most as f64),
+        );
+        told("process_start_time_seconds", "Since 1970.", process.started);
+        told(
+            "process_threads",
+            "Threads of the daemon.",
+            process.threads.map(|count| count as f64),
+        );
+        if let Some(seconds) = process.cpu_seconds {
+            let help = "Time on CPUs, the daemon's own.";
+            self.one("process_cpu_seconds_total", "counter", help, seconds);
+        }
+    }
+
+    fn about_spans(&mut self, spans: &Figures) {
+        let help = "Spans, by what became of them.";
+        self.head("otlp_spans_total", "counter", help);
+        for (result, count) in [("exported", spans.exported), ("dropped", spans.dropped)] {
+            let labels = format!("result=\"{result}\"");
+            self.line("otlp_spans_total", &labels, count as f64);
+        }
+        let help = "Spans that wait for the collector.";
+        self.one("otlp_spans_waiting", "gauge", help, as_f64(spans.waiting));
+        let help = "Requests that the collector did not take.";
+        self.one(
+            "otlp_failures_total",
+            "counter",
+            help,
+            spans.failures as f64,
+        );
+    }
+
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.text, "# HELP cofferdam_{name} {help}");
         let _ = writeln!(self.text, "# TYPE cofferdam_{name} {kind}");
@@ -255,7 +341,7 @@ mod tests {
             at_once: 3,
             memory_taken: 4,
         };
-        let text = metrics.render(load, Duration::from_secs(1));
+        let text = metrics.render(load, Duration::from_secs(1), None);
         for line in [
             "cofferdam_queue_depth 2",
             "cofferdam_http_requests_total{method=\"other\",route=\"/health\",status=\"405\"} 1",

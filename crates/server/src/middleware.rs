@@ -1,18 +1,29 @@
 //! Around every request: its name, its trace, its line in the log, its place in the metrics, and the form of its error.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::{Context, Poll};
 
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use cofferdam_observe::TraceContext;
+use cofferdam_observe::context::{TRACEPARENT, TRACESTATE};
+use hyper::body::{Body as _, Frame, SizeHint};
+use tracing::Instrument as _;
 
 use crate::app::{App, RequestId};
 use crate::fault::{Fault, Refusal};
 use crate::random;
+use crate::trace::{self, RequestTrace};
+use crate::view::milliseconds;
+
+/// The token that a request came with; its id, never its secret.
+#[derive(Debug, Clone)]
+struct TokenId(String);
 
 /// Outermost.
 pub(crate) async fn observe(
@@ -20,9 +31,10 @@ pub(crate) async fn observe(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let began = Instant::now();
     let id = request_id(request.headers());
-    let trace = Trace::of(request.headers());
+    let caller = trace_context(request.headers());
+    let trace = RequestTrace::begin(&app.tracer, caller.as_ref(), id.clone());
+    let trace = Arc::new(trace);
     let method = request.method().clone();
     let route = request
         .extensions()
@@ -30,23 +42,17 @@ pub(crate) async fn observe(
         .map_or("unmatched", MatchedPath::as_str)
         .to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
-    let response = next.run(request).await;
-    let mut response = with_error_body(response, &id);
+    let answering = async { with_error_body(next.run(request).await, &id) };
+    let log = trace.log_span();
+    let mut response = trace::within(Arc::clone(&trace), answering.instrument(log)).await;
     let status = response.status().as_u16();
-    let took = began.elapsed();
+    let took = trace.elapsed();
     app.metrics.answered(method.as_str(), &route, status, took);
-    tracing::info!(
-        request_id = %id,
-        trace_id = %trace.id,
-        span_id = %trace.span,
-        method = %method,
-        route,
-        status,
-        took_ms = crate::view::milliseconds(took),
-        "answered"
-    );
     let headers = response.headers_mut();
-    let own = [("x-request-id", id), ("traceparent", trace.header())];
+    let own = [
+        ("x-request-id", id),
+        (TRACEPARENT, trace.context.traceparent()),
+    ];
     for (name, value) in own {
         if let Ok(value) = HeaderValue::from_str(&value) {
             headers.insert(name, value);
@@ -56,7 +62,90 @@ pub(crate) async fn observe(
         "x-content-type-options",
         HeaderValue::from_static("nosniff"),
     );
-    response
+    let token = response.extensions_mut().remove::<TokenId>();
+    response.map(|body| {
+        Body::new(Answer {
+            body,
+            bytes: 0,
+            end: End::GoesOn,
+            method,
+            route,
+            status,
+            token: token.map(|TokenId(id)| id),
+            trace,
+        })
+    })
+}
+
+/// The body of an answer on its way. When it is sent or nobody wants it any more, the request is over: then its line is written and its span ends.
+#[derive(Debug)]
+struct Answer {
+    body: Body,
+    bytes: u64,
+    end: End,
+    method: Method,
+    route: String,
+    status: u16,
+    token: Option<String>,
+    trace: Arc<RequestTrace>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    GoesOn,
+    Whole,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+                self.bytes = self.bytes.saturating_add(bytes);
+            }
+            Poll::Ready(None) => self.end = End::Whole,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // Whoever sends it need not ask for more than it was told there is.
+        let is_whole = self.end == End::Whole || self.body.is_end_stream();
+        self.trace.log_span().in_scope(|| {
+            tracing::info!(
+                method = %self.method,
+                route = self.route,
+                status = self.status,
+                took_ms = milliseconds(self.trace.elapsed()),
+                bytes = self.bytes,
+                is_whole,
+                token = self.token,
+                "answered"
+            );
+        });
+        let method = self.method.as_str();
+        self.trace
+            .ended(method, &self.route, self.status, self.bytes);
+    }
 }
 
 /// Lets only those in who may come in, and says who they are.
@@ -67,8 +156,11 @@ pub(crate) async fn authenticate(
 ) -> Response {
     match app.gate.admit(request.headers()) {
         Ok(caller) => {
+            let token = TokenId(caller.id.clone());
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            let mut response = next.run(request).await;
+            response.extensions_mut().insert(token);
+            response
         }
         Err(fault) => fault.into_response(),
     }
@@ -101,7 +193,7 @@ fn with_error_body(mut response: Response, id: &str) -> Response {
         None => return response,
     };
     if fault.status.is_server_error() {
-        tracing::warn!(request_id = %id, code = fault.code, detail = fault.detail, "refused");
+        tracing::warn!(code = fault.code, detail = fault.detail, "refused");
     }
     let (mut parts, _) = response.into_parts();
     let (form, body) = Json(fault.body(id)).into_response().into_parts();
@@ -121,68 +213,15 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| format!("req_{}", random::hex::<12>()), str::to_owned)
 }
 
-/// W3C trace context, version 00.
-#[derive(Debug, PartialEq, Eq)]
-struct Trace {
-    id: String,
-    span: String,
-    flags: String,
-}
-
-impl Trace {
-    /// The client's trace with a span of ours, or a trace of our own.
-    fn of(headers: &HeaderMap) -> Self {
-        let given = headers.get("traceparent");
-        let given = given.and_then(|value| parse_traceparent(value.to_str().ok()?));
-        let (id, flags) = given.unwrap_or_else(|| (random::hex::<16>(), "00".to_owned()));
-        Self {
-            id,
-            span: random::hex::<8>(),
-            flags,
-        }
-    }
-
-    fn header(&self) -> String {
-        format!("00-{}-{}-{}", self.id, self.span, self.flags)
-    }
-}
-
-fn parse_traceparent(text: &str) -> Option<(String, String)> {
-    let hex = |text: &str, length| {
-        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        text.len() == length && text.bytes().all(digit)
-    };
-    let zero = |text: &str| text.bytes().all(|byte| byte == b'0');
-    let mut parts = text.split('-');
-    let (version, id, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let is_whole = hex(version, 2) && hex(id, 32) && hex(span, 16) && hex(flags, 2);
-    let is_known = version != "ff" && (version != "00" || parts.next().is_none());
-    let is_named = is_whole && !zero(id) && !zero(span);
-    (is_known && is_named).then(|| (id.to_owned(), flags.to_owned()))
+/// What the client says of the trace it is in.
+fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
+    let all = |name| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    TraceContext::from_headers(all(TRACEPARENT), all(TRACESTATE))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_trace_is_taken_over_only_when_it_is_one() {
-        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let read = parse_traceparent(good).unwrap();
-        assert_eq!(read.0, "0af7651916cd43dd8448eb211c80319c");
-        assert_eq!(read.1, "01");
-        for bad in [
-            "",
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
-            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
-            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
-            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
-        ] {
-            assert_eq!(parse_traceparent(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn a_strange_request_id_is_replaced() {

@@ -274,6 +274,8 @@ impl Runner {
     }
 
     fn perform(self: &Arc<Self>, live: &Live) {
+        let _log = live.trace.log_span(live.id).entered();
+        live.trace.dequeued();
         let queued = live.arrived.elapsed();
         live.set(Phase::Running {
             since: Timestamp::now(),
@@ -309,6 +311,7 @@ impl Runner {
 
     /// A run whose turn never came.
     fn end_unrun(&self, live: &Live, outcome: Outcome) {
+        live.trace.dequeued();
         let ending = match &outcome {
             Outcome::Expired => expired(live),
             _ => canceled(),
@@ -331,7 +334,8 @@ impl Runner {
             queued,
             total,
         };
-        self.metrics.ended(&ended);
+        self.metrics.ended(&ended, &live.trace);
+        live.trace.ended(live.id, live.kind.as_str(), &ended);
         Conclusion {
             weight: ended.weight(),
             ended: Arc::new(ended),

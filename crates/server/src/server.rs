@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use cofferdam_observe::Tracer;
 use cofferdam_store::{DataDir, StoreError, private_dir};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -119,6 +120,7 @@ impl Server {
         let (address, listener) = listen(config.listen)?;
         let archive = Arc::new(Archive::new(config.data_dir.clone()));
         let metrics = Arc::new(Metrics::default());
+        let tracer = Arc::new(tracer(&config).map_err(system("start a thread"))?);
         let runner = Arc::new(Runner::new(
             config.runs.clone(),
             Arc::clone(&archive),
@@ -129,6 +131,7 @@ impl Server {
             runner,
             archive,
             metrics,
+            tracer,
             gate,
             keys,
             self_test: SelfTest::new(),
@@ -199,6 +202,7 @@ impl Running {
             let _ = thread.join();
         }
         self.runtime.shutdown_timeout(Duration::from_secs(1));
+        self.app.tracer.stop(Duration::from_secs(2));
         tracing::info!(canceled, "ended");
         canceled
     }
@@ -218,6 +222,13 @@ fn body_room(bounds: &HttpBounds) -> usize {
     usize::try_from(bytes / 1024 + 1).map_or(Semaphore::MAX_PERMITS, |room| {
         room.min(Semaphore::MAX_PERMITS)
     })
+}
+
+fn tracer(config: &Config) -> io::Result<Tracer> {
+    config.otlp.clone().map_or_else(
+        || Ok(Tracer::off()),
+        |otlp| Tracer::start(otlp.endpoint, &otlp.service_name, otlp.ratio),
+    )
 }
 
 fn gate(config: &Config) -> Result<Gate, StartError> {

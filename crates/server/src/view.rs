@@ -55,6 +55,8 @@ pub(crate) struct RunView {
     pub(crate) error: Option<ErrorBody>,
     /// Why it is not in the history, or not whole.
     pub(crate) unrecorded: Option<String>,
+    /// The trace that it belongs to, as in `traceparent`; null when it comes from the history.
+    pub(crate) trace_id: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -107,6 +109,7 @@ impl RunView {
         view.command.clone_from(&live.command);
         view.tags.clone_from(&live.tags);
         view.submitted_at = Some(live.submitted_at.to_string());
+        view.trace_id = Some(live.trace.id());
         match live.phase() {
             Phase::Queued => {}
             Phase::Running { since, queued } => {
@@ -190,6 +193,7 @@ impl RunView {
             left_out: Vec::new(),
             error: None,
             unrecorded: None,
+            trace_id: None,
         }
     }
 

@@ -25,6 +25,7 @@ use crate::body::Room;
 use crate::fault::Fault;
 use crate::language::{self, Answer};
 use crate::live::{Finished, Live, Stage};
+use crate::trace::RunPhase;
 use crate::workspace::PlacedFile;
 
 /// What is to be done, checked as far as it can be before its turn.
@@ -168,7 +169,11 @@ impl Work {
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
         let mut streams = streams(&request, stdin, recording, cancel);
         streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
-        let mut record = pipeline::run(Grant::new(request)?, streams, place.host)?;
+        let phase = live.trace.phase(RunPhase::Run);
+        let ran = pipeline::run(Grant::new(request)?, streams, place.host);
+        drop(phase);
+        let mut record = ran?;
+        let _phase = live.trace.phase(RunPhase::Record);
         let answer = language::answer(channel, &record);
         // Read; no use in remembering it twice.
         record.result = None;
@@ -228,6 +233,7 @@ impl Work {
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
         let streams = streams(&request, Input::Empty, recording, cancel);
+        let _phase = live.trace.phase(RunPhase::Build);
         let record = pipeline::run(Grant::new(request)?, streams, place.host)?;
         let went_well = record.ending == Ending::Exited { code: 0 };
         Ok((!went_well).then_some(record))

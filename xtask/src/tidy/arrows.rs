@@ -17,9 +17,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     (FLEET, &[CONTRACT, ENGINE]),
     (
         SERVER,
-        &[
-            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE,
-        ],
+        &[CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE],
     ),
     (
         "cofferdam",

@@ -42,7 +42,8 @@ pub(super) async fn metrics(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Fault> {
     caller.must(Scope::Read)?;
-    let text = app.metrics.render(app.runner.load(), app.started.elapsed());
+    let (load, uptime) = (app.runner.load(), app.started.elapsed());
+    let text = app.metrics.render(load, uptime, app.tracer.figures());
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

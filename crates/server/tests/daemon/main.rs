@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod bounds;
+mod collector;
 mod events;
 mod http;
 mod languages;
@@ -11,3 +12,4 @@ mod queue;
 mod runs;
 mod support;
 mod tokens;
+mod traces;
