@@ -7,6 +7,7 @@ mod events;
 mod http;
 mod languages;
 mod lifecycle;
+mod metrics;
 mod openapi;
 mod queue;
 mod runs;
