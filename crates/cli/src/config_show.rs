@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::problem::Problems;
 
 use crate::arguments::{ConfigArgs, ConfigVerb};
 use crate::config::{self, Sources};
@@ -14,7 +15,13 @@ use crate::run;
 pub(crate) fn show(args: ConfigArgs, config: Option<PathBuf>) -> Result<ExitCode, Failure> {
     let ConfigVerb::Show { json, limits } = args.verb;
     let flags = run::flags(&limits, None);
-    let merged = config::load(Sources::of_process(config, flags, Limits::STREAMING))
+    let mut merged = config::load(Sources::of_process(config, flags, Limits::STREAMING))
+        .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    let mut problems = Vec::new();
+    merged
+        .serve
+        .environment(&|name| std::env::var_os(name), &mut problems);
+    Problems::check(problems)
         .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
     let text = if json {
         format!("{:#}\n", config::json(&merged))

@@ -1,40 +1,93 @@
 //! `cofferdam serve` and `cofferdam token`: the daemon, and who may use it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_server::config::MemoryBudget;
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::problem::Problems;
+use cofferdam_contract::request::BackendName;
+use cofferdam_contract::units::Cap;
+use cofferdam_server::config::Remembrance;
 use cofferdam_server::tokens::{NewToken, Scope, TokenError, TokenFile};
 use cofferdam_server::{Config, Server, StartError};
+use cofferdam_store::sift::redact::Rules;
 use cofferdam_store::{DataDir, data_dir};
 
 use crate::arguments::Places;
 use crate::arguments::serve::{ServeArgs, TokenArgs, TokenScope, TokenVerb};
+use crate::config::{self, Choice, Flags, HistorySettings, Sources, Switch};
 use crate::failure::{self, Failure};
 use crate::history;
 
 pub(crate) fn serve(args: &ServeArgs, places: Places) -> Result<ExitCode, Failure> {
-    let _log = cofferdam_server::log::start(cofferdam_server::log::DEFAULT);
-    let mut config = Config::new(data_dir_of(places)?);
-    config.listen = args.listen;
-    config.grace = args.grace;
-    config.http.body = args.max_body;
-    config.runs.at_once = args.concurrency;
-    config.runs.queue = args.queue;
-    config.runs.longest = args.max_timeout;
-    config.runs.longest_deadline = args.max_timeout.saturating_mul(2);
-    config.runs.ceilings.disk = args.max_disk;
-    config.runs.ceilings.processes = args.max_processes;
-    config.runs.ceilings.open_files = args.max_open_files;
-    config.runs.memory = match (args.overcommit, args.memory_budget) {
-        (true, _) => MemoryBudget::Overcommit,
-        (false, Some(bytes)) => MemoryBudget::AtMost(bytes),
-        (false, None) => config.runs.memory,
-    };
+    let named = places.config.clone();
+    let (config, log) = configured(args, named, data_dir_of(places)?)?;
+    let _log = cofferdam_server::log::start(&log)
+        .map_err(|bad| Failure::new(ErrorCode::ConfigInvalid, bad.to_string()))?;
     let ended = Server::start(config)
         .and_then(cofferdam_server::Running::run_until_signal)
         .map_err(start_failure)?;
     Ok(ExitCode::from(ended.exit_code()))
+}
+
+/// Files, then the environment, then flags. And what is logged.
+fn configured(
+    args: &ServeArgs,
+    named: Option<PathBuf>,
+    dir: DataDir,
+) -> Result<(Config, String), Failure> {
+    let invalid = |problems: &_| Failure::problems(ErrorCode::ConfigInvalid, problems);
+    let lookup = |name: &str| std::env::var_os(name);
+    let flags = Flags {
+        // The daemon has no other; its section of the limits is the one that counts.
+        backend: Some(Choice::Here(BackendName::Native)),
+        ..Flags::default()
+    };
+    let sources = Sources::of_process(named, flags, Limits::DEFAULT);
+    let mut merged = config::load(sources).map_err(|problems| invalid(&problems))?;
+    let mut problems = Vec::new();
+    merged.serve.environment(&lookup, &mut problems);
+    Problems::check(problems).map_err(|problems| invalid(&problems))?;
+    for (key, texts) in args.said() {
+        merged.serve.flag(key, &texts);
+    }
+    let refused = |text: String| Failure::new(ErrorCode::ConfigInvalid, text);
+    let mut config = Config::new(dir);
+    let rest = merged.serve.apply(&mut config).map_err(refused)?;
+    config::with_otlp_headers(&mut config, &lookup).map_err(refused)?;
+    config.runs.defaults = defaults(merged.limits(), &config);
+    config.history = remembrance(&merged.history)?;
+    Ok((config, rest.log))
+}
+
+/// Nobody asked for a default, so that one above the daemon's bounds is lowered and not refused.
+fn defaults(mut limits: Limits, config: &Config) -> Limits {
+    let runs = &config.runs;
+    let time = limits.wall_time.at_most().unwrap_or(runs.longest);
+    limits.wall_time = Cap::AtMost(time.min(runs.longest));
+    let output = limits.output.at_most().unwrap_or(runs.largest_output);
+    limits.output = Cap::AtMost(output.min(runs.largest_output));
+    limits
+}
+
+/// The daemon answers from the history; without one it could not.
+fn remembrance(settings: &HistorySettings) -> Result<Remembrance, Failure> {
+    if settings.enabled.value == Switch::Off {
+        let message = format!(
+            "history.enabled: the daemon answers from the history and cannot do without; remove it ({}), and keep less with `history.max_age` and `history.max_runs`",
+            settings.enabled.origin
+        );
+        return Err(Failure::new(ErrorCode::ConfigInvalid, message));
+    }
+    let patterns = settings.redact.iter().map(|pattern| &*pattern.value);
+    let wants_artifacts = settings.artifacts.value == Switch::On;
+    Ok(Remembrance {
+        keeping: settings.keeping(),
+        retention: settings.retention(),
+        artifacts: wants_artifacts.then(|| settings.artifact_limits()),
+        rules: Rules::default().with_patterns(patterns)?,
+    })
 }
 
 pub(crate) fn token(args: TokenArgs, places: Places) -> Result<ExitCode, Failure> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::record::UsageRecord;
 use cofferdam_contract::units::Bytes;
-use cofferdam_store::adopt::{self, Keeping, Purpose};
-use cofferdam_store::database::{Access, Retention};
+use cofferdam_store::adopt::{self, Purpose};
+use cofferdam_store::database::Access;
 use cofferdam_store::journal::Journal;
 use cofferdam_store::model::{Closing, HostFacts, Opening, StreamSeen};
 use cofferdam_store::sift::redact::{self, Rules};
@@ -16,6 +16,7 @@ use cofferdam_store::{DataDir, History, RunId, StoreError, private_dir, upkeep};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::config::Remembrance;
 use crate::live::Live;
 use crate::trace::RunPhase;
 
@@ -27,6 +28,7 @@ const MANY: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Archive {
     dir: DataDir,
+    kept: Remembrance,
     /// One reader at a time; opened when first needed.
     reader: Mutex<Option<History>>,
     pending: Mutex<Pending>,
@@ -40,9 +42,10 @@ struct Pending {
 }
 
 impl Archive {
-    pub(crate) fn new(dir: DataDir) -> Self {
+    pub(crate) fn new(dir: DataDir, kept: Remembrance) -> Self {
         Self {
             dir,
+            kept,
             reader: Mutex::new(None),
             pending: Mutex::new(Pending::default()),
             wake: Condvar::new(),
@@ -51,6 +54,11 @@ impl Archive {
 
     pub(crate) fn dir(&self) -> &DataDir {
         &self.dir
+    }
+
+    /// What is kept of runs, and for how long.
+    pub(crate) fn kept(&self) -> &Remembrance {
+        &self.kept
     }
 
     pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
@@ -82,7 +90,7 @@ impl Archive {
     ) -> Result<T, StoreError> {
         self.with_reader(|history| {
             if history.access() == Access::ReadWrite {
-                adopt::adopt(history, &Keeping::default(), Purpose::Reading)?;
+                adopt::adopt(history, &self.kept.keeping, Purpose::Reading)?;
             }
             read(history)
         })
@@ -103,7 +111,7 @@ impl Archive {
     /// A run that never came to the engine is kept like every other, with how it ended.
     pub(crate) fn keep_unrun(&self, live: &Live, ending: EndingRecord) {
         let _phase = live.trace.phase(RunPhase::Record);
-        let result = write_unrun(&self.dir, live, ending);
+        let result = write_unrun(&self.dir, self.kept.rules.clone(), live, ending);
         match result {
             Ok(()) => self.ended(),
             Err(error) => tracing::error!(run_id = %live.id, %error, "a run could not be kept"),
@@ -157,14 +165,18 @@ impl Archive {
         if history.access() == Access::ReadOnly {
             return Ok(());
         }
-        adopt::adopt(history, &Keeping::default(), Purpose::Reading)?;
+        adopt::adopt(history, &self.kept.keeping, Purpose::Reading)?;
         private_dir::sweep_best_effort(&self.dir);
-        upkeep::prune_when_due(history, &Retention::default())
+        upkeep::prune_when_due(history, &self.kept.retention)
     }
 }
 
-fn write_unrun(dir: &DataDir, live: &Live, ending: EndingRecord) -> Result<(), StoreError> {
-    let rules = Rules::default();
+fn write_unrun(
+    dir: &DataDir,
+    rules: Rules,
+    live: &Live,
+    ending: EndingRecord,
+) -> Result<(), StoreError> {
     let system = rustix::system::uname();
     let (command, redactions) = redact::redact_arguments(&rules, &live.command);
     let opening = Opening {

@@ -1,12 +1,17 @@
 //! What the daemon is told at its start. Every bound has a value; none is unlimited by default.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::units::Bytes;
 use cofferdam_observe::{Endpoint, Ratio};
 use cofferdam_store::DataDir;
+use cofferdam_store::adopt::Keeping;
+use cofferdam_store::collect::ArtifactLimits;
+use cofferdam_store::database::Retention;
+use cofferdam_store::sift::redact::Rules;
 
 pub use crate::ceilings::Ceilings;
 
@@ -19,17 +24,53 @@ pub struct Config {
     pub runs: RunBounds,
     /// How long running work may go on after the daemon was asked to end.
     pub grace: Duration,
-    /// Where traces are told, if anywhere.
-    pub otlp: Option<Otlp>,
+    /// Directories with manifests of languages, besides those that are built in.
+    pub languages: Vec<PathBuf>,
+    /// What is kept of runs, and for how long.
+    pub history: Remembrance,
+    pub otlp: Otlp,
 }
 
-/// A collector of traces.
+/// What the history keeps.
+#[derive(Debug, Clone)]
+pub struct Remembrance {
+    pub keeping: Keeping,
+    pub retention: Retention,
+    /// Of the files that a run leaves; `None` for nothing.
+    pub artifacts: Option<ArtifactLimits>,
+    /// What is taken out before anything is written.
+    pub rules: Rules,
+}
+
+impl Default for Remembrance {
+    fn default() -> Self {
+        Self {
+            keeping: Keeping::default(),
+            retention: Retention::default(),
+            artifacts: Some(ArtifactLimits::default()),
+            rules: Rules::default(),
+        }
+    }
+}
+
+/// Where traces are told.
 #[derive(Debug, Clone)]
 pub struct Otlp {
-    pub endpoint: Endpoint,
+    /// Nowhere when absent.
+    pub endpoint: Option<Endpoint>,
     pub service_name: String,
     /// Of the traces that begin here; for others, whoever began them has decided.
     pub ratio: Ratio,
+}
+
+impl Default for Otlp {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            service_name: "cofferdam".to_owned(),
+            ratio: Ratio::ALL,
+        }
+    }
 }
 
 /// What one client can take up.
@@ -88,7 +129,9 @@ impl Config {
             http: HttpBounds::default(),
             runs: RunBounds::default(),
             grace: Duration::from_secs(10),
-            otlp: None,
+            languages: Vec::new(),
+            history: Remembrance::default(),
+            otlp: Otlp::default(),
         }
     }
 }

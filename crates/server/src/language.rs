@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -102,9 +103,14 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const PROBE_OUTPUT: usize = 8192;
 
 impl Languages {
-    pub(crate) fn new() -> Result<Self, BadManifests> {
+    /// Later directories win over earlier ones, and all of them over what is built in.
+    pub(crate) fn new(dirs: &[PathBuf]) -> Result<Self, BadManifests> {
+        let builtin = Catalogue::builtin()?;
+        let catalogue = dirs
+            .iter()
+            .try_fold(builtin, |catalogue, dir| catalogue.with_dir(dir))?;
         Ok(Self {
-            catalogue: Catalogue::builtin()?,
+            catalogue,
             known: Mutex::new(BTreeMap::new()),
             probing: Mutex::new(()),
         })

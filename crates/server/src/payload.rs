@@ -61,27 +61,42 @@ fn check_limits(limits: &Limits, bounds: &RunBounds) -> Result<(), Fault> {
     let pairs = [
         (
             "max_output_size_kb",
-            limits.output.at_most().is_none_or(|most| most > most_output),
+            limits
+                .output
+                .at_most()
+                .is_none_or(|most| most > most_output),
             most_output.get() >> 10,
         ),
         (
             "max_runtime_seconds",
-            limits.wall_time.at_most().is_none_or(|most| most > bounds.longest),
+            limits
+                .wall_time
+                .at_most()
+                .is_none_or(|most| most > bounds.longest),
             bounds.longest.as_secs(),
         ),
         (
             "max_disk_mb",
-            limits.disk.at_most().is_none_or(|most| most > ceilings.disk),
+            limits
+                .disk
+                .at_most()
+                .is_none_or(|most| most > ceilings.disk),
             ceilings.disk.get() >> 20,
         ),
         (
             "max_processes",
-            limits.processes.at_most().is_none_or(|most| most > ceilings.processes),
+            limits
+                .processes
+                .at_most()
+                .is_none_or(|most| most > ceilings.processes),
             ceilings.processes,
         ),
         (
             "max_open_files",
-            limits.open_files.at_most().is_none_or(|most| most > ceilings.open_files),
+            limits
+                .open_files
+                .at_most()
+                .is_none_or(|most| most > ceilings.open_files),
             ceilings.open_files,
         ),
     ];

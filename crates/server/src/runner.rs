@@ -283,6 +283,7 @@ impl Runner {
         });
         let place = Place {
             dir: self.archive.dir(),
+            kept: self.archive.kept(),
             host: &self.host,
         };
         let carried_out = catch_unwind(AssertUnwindSafe(|| match live.take_work() {

@@ -109,8 +109,8 @@ impl Server {
         private_dir::sweep_best_effort(&config.data_dir);
         let gate = gate(&config)?;
         let keys = Keys::open(&config.data_dir).map_err(system("keep keys"))?;
-        let languages = Languages::new()
-            .map_err(|bad| system("read the languages")(io::Error::other(format!("{bad:?}"))))?;
+        let languages = Languages::new(&config.languages)
+            .map_err(|bad| system("read the languages")(io::Error::other(bad.to_string())))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
             .thread_name("http")
@@ -118,7 +118,10 @@ impl Server {
             .build()
             .map_err(system("start the runtime"))?;
         let (address, listener) = listen(config.listen)?;
-        let archive = Arc::new(Archive::new(config.data_dir.clone()));
+        let archive = Arc::new(Archive::new(
+            config.data_dir.clone(),
+            config.history.clone(),
+        ));
         let metrics = Arc::new(Metrics::default());
         let tracer = Arc::new(tracer(&config).map_err(system("start a thread"))?);
         let runner = Arc::new(Runner::new(
@@ -225,10 +228,11 @@ fn body_room(bounds: &HttpBounds) -> usize {
 }
 
 fn tracer(config: &Config) -> io::Result<Tracer> {
-    config.otlp.clone().map_or_else(
-        || Ok(Tracer::off()),
-        |otlp| Tracer::start(otlp.endpoint, &otlp.service_name, otlp.ratio),
-    )
+    let otlp = &config.otlp;
+    match otlp.endpoint.clone() {
+        Some(endpoint) => Tracer::start(endpoint, &otlp.service_name, otlp.ratio),
+        None => Ok(Tracer::off()),
+    }
 }
 
 fn gate(config: &Config) -> Result<Gate, StartError> {

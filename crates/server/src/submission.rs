@@ -471,7 +471,7 @@ mod tests {
     fn check(request: Value) -> Result<Submission, Fault> {
         crate::body::typed::<RunRequest>(request)?.check(
             &RunBounds::default(),
-            &Languages::new().map_err(|bad| Fault::internal(format!("{bad:?}")))?,
+            &Languages::new(&[]).map_err(|bad| Fault::internal(format!("{bad:?}")))?,
             &Host::detect(),
         )
     }

@@ -22,6 +22,7 @@ use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
 use crate::body::Room;
+use crate::config::Remembrance;
 use crate::fault::Fault;
 use crate::language::{self, Answer};
 use crate::live::{Finished, Live, Stage};
@@ -78,7 +79,16 @@ pub(crate) enum WorkspaceWish {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) dir: &'a DataDir,
+    pub(crate) kept: &'a Remembrance,
     pub(crate) host: &'a Host,
+}
+
+impl Place<'_> {
+    fn recording(&self) -> Recording {
+        let mut recording = Recording::new(self.dir.clone());
+        recording.rules = self.kept.rules.clone();
+        recording
+    }
 }
 
 impl Work {
@@ -153,7 +163,8 @@ impl Work {
         let channel = self.channel();
         let mut request = self.request(path)?;
         request.limits.wall_time = within(request.limits.wall_time, live.deadline);
-        let mut recording = Recording::new(place.dir.clone());
+        let mut recording = place.recording();
+        recording.artifacts = place.kept.artifacts;
         recording.run_id = live.id;
         recording.kind = self.kind;
         recording.tags = self.tags;
@@ -226,7 +237,7 @@ impl Work {
         request.env.clone_from(&step.env);
         request.limits.clone_from(&step.limits);
         request.limits.wall_time = within(request.limits.wall_time, live.deadline);
-        let mut recording = Recording::new(place.dir.clone());
+        let mut recording = place.recording();
         recording.kind = RunKind::Build;
         recording.parent = Some(live.id);
         recording.artifacts = None;

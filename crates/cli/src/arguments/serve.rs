@@ -1,53 +1,92 @@
 //! The grammar of `serve` and `token`: the daemon and who may use it.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
 use clap::{Args, Subcommand, ValueEnum};
-use cofferdam_contract::units::{Bytes, parse_duration};
+
+use crate::config::{OVERCOMMIT, ServeKey, check_serve};
 
 /// Serve HTTP: run commands and payloads for others, with a queue, live output and history.
 #[derive(Debug, Args)]
 #[command(after_long_help = SERVE_EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Where to listen. Anything but loopback needs a token.
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        default_value = "127.0.0.1:8080",
-        env = "COFFERDAM_LISTEN"
-    )]
-    pub(crate) listen: SocketAddr,
+    /// Where to listen; anything but loopback needs a token [env: COFFERDAM_LISTEN] [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = value(ServeKey::Listen))]
+    listen: Option<String>,
     /// Runs at once [default: one for each CPU].
-    #[arg(long, value_name = "N", value_parser = positive)]
-    pub(crate) concurrency: Option<usize>,
-    /// Runs that may wait.
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    pub(crate) queue: usize,
-    /// What the memory limits of all running work may add up to [default: 80 % of what is available at the start].
-    #[arg(long, value_name = "SIZE", conflicts_with = "overcommit")]
-    pub(crate) memory_budget: Option<Bytes>,
+    #[arg(long, value_name = "N", value_parser = value(ServeKey::Concurrency))]
+    concurrency: Option<String>,
+    /// Runs that may wait [default: 100].
+    #[arg(long, value_name = "N", value_parser = value(ServeKey::Queue))]
+    queue: Option<String>,
+    /// What the memory limits of all running work may add up to, as a size or a part of what is available at the start [default: 80%].
+    #[arg(long, value_name = "SIZE", conflicts_with = "overcommit", value_parser = value(ServeKey::MemoryBudget))]
+    memory_budget: Option<String>,
     /// Let memory limits add up to more than there is.
     #[arg(long)]
-    pub(crate) overcommit: bool,
-    /// The longest run that may be asked for.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
-    pub(crate) max_timeout: Duration,
-    /// The most disk that a run may ask for.
-    #[arg(long, value_name = "SIZE", default_value = "4g")]
-    pub(crate) max_disk: Bytes,
-    /// The most processes and threads that a run may ask for.
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_processes: u64,
-    /// The most open files that a run may ask for.
-    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(8..))]
-    pub(crate) max_open_files: u64,
-    /// The largest request.
-    #[arg(long, value_name = "SIZE", default_value = "16m")]
-    pub(crate) max_body: Bytes,
-    /// How long running work may go on after SIGTERM; then it is cancelled.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    pub(crate) grace: Duration,
+    overcommit: bool,
+    /// The longest run that may be asked for [default: 1h].
+    #[arg(long, value_name = "TIME", value_parser = value(ServeKey::MaxTimeout))]
+    max_timeout: Option<String>,
+    /// The most disk that a run may ask for [default: 4g].
+    #[arg(long, value_name = "SIZE", value_parser = value(ServeKey::MaxDisk))]
+    max_disk: Option<String>,
+    /// The most processes and threads that a run may ask for [default: 1024].
+    #[arg(long, value_name = "N", value_parser = value(ServeKey::MaxProcesses))]
+    max_processes: Option<String>,
+    /// The most open files that a run may ask for [default: 16384].
+    #[arg(long, value_name = "N", value_parser = value(ServeKey::MaxOpenFiles))]
+    max_open_files: Option<String>,
+    /// The largest request [default: 16m].
+    #[arg(long, value_name = "SIZE", value_parser = value(ServeKey::MaxBody))]
+    max_body: Option<String>,
+    /// How long running work may go on after SIGTERM; then it is cancelled [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = value(ServeKey::Grace))]
+    grace: Option<String>,
+    /// A directory with manifests of further languages. Can be given more than once.
+    #[arg(long, value_name = "DIR", value_parser = value(ServeKey::Languages))]
+    languages: Vec<String>,
+    /// Tell traces to a collector that takes OTLP over HTTP [env: OTEL_EXPORTER_OTLP_ENDPOINT].
+    #[arg(long, value_name = "URL", value_parser = value(ServeKey::OtlpEndpoint))]
+    otlp_endpoint: Option<String>,
+    /// The name that traces carry [env: OTEL_SERVICE_NAME] [default: cofferdam].
+    #[arg(long, value_name = "NAME", value_parser = value(ServeKey::OtlpServiceName))]
+    otlp_service_name: Option<String>,
+    /// Which part of the traces that begin here is told, from 0 to 1 [env: OTEL_TRACES_SAMPLER_ARG] [default: 1].
+    #[arg(long, value_name = "PART", value_parser = value(ServeKey::OtlpSampling))]
+    otlp_sampling: Option<String>,
+    /// Log more; COFFERDAM_LOG says what exactly [env: COFFERDAM_LOG].
+    #[arg(long)]
+    debug: bool,
+}
+
+impl ServeArgs {
+    /// What was said, setting by setting; each value is checked.
+    pub(crate) fn said(&self) -> Vec<(ServeKey, Vec<String>)> {
+        let overcommit = self.overcommit.then(|| OVERCOMMIT.to_owned());
+        let debug = self.debug.then(|| "debug".to_owned());
+        let memory = self.memory_budget.clone().or(overcommit);
+        let one = [
+            (ServeKey::Listen, self.listen.clone()),
+            (ServeKey::Concurrency, self.concurrency.clone()),
+            (ServeKey::Queue, self.queue.clone()),
+            (ServeKey::MemoryBudget, memory),
+            (ServeKey::MaxTimeout, self.max_timeout.clone()),
+            (ServeKey::MaxDisk, self.max_disk.clone()),
+            (ServeKey::MaxProcesses, self.max_processes.clone()),
+            (ServeKey::MaxOpenFiles, self.max_open_files.clone()),
+            (ServeKey::MaxBody, self.max_body.clone()),
+            (ServeKey::Grace, self.grace.clone()),
+            (ServeKey::OtlpEndpoint, self.otlp_endpoint.clone()),
+            (ServeKey::OtlpServiceName, self.otlp_service_name.clone()),
+            (ServeKey::OtlpSampling, self.otlp_sampling.clone()),
+            (ServeKey::Log, debug),
+        ];
+        let one = one
+            .into_iter()
+            .filter_map(|(key, text)| Some((key, vec![text?])));
+        let many = [(ServeKey::Languages, self.languages.clone())];
+        let many = many.into_iter().filter(|(_, texts)| !texts.is_empty());
+        one.chain(many).collect()
+    }
 }
 
 /// Say who may use the daemon.
@@ -99,8 +138,9 @@ pub(crate) enum TokenScope {
     Admin,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| error.to_string())
+/// The same check as for files and the environment.
+fn value(key: ServeKey) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync {
+    move |text| check_serve(key, text).map(|()| text.to_owned())
 }
 
 fn positive(text: &str) -> Result<usize, String> {

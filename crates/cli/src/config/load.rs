@@ -74,6 +74,9 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
             // Each was checked when it was read.
             let _ = said.apply(&mut merged.history);
         }
+        for (key, values) in std::mem::take(&mut file.serve) {
+            merged.serve.say(key, values);
+        }
         let (general, section) = file.into_layers(backend.value);
         merged.overlay_limits(general);
         merged.overlay_limits(section);

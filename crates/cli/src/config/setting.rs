@@ -11,6 +11,7 @@ use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 
 use super::history::HistorySettings;
+use super::serve::ServeSettings;
 
 /// A value and who set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +78,7 @@ pub(crate) struct Merged {
     pub(crate) open_files: Setting<Cap<u64>>,
     pub(crate) cpus: Setting<Cap<CpuShare>>,
     pub(crate) history: HistorySettings,
+    pub(crate) serve: ServeSettings,
 }
 
 /// The names of one limit in the three places that can set it.
@@ -152,6 +154,7 @@ impl Merged {
             open_files: Setting::built_in(limits.open_files),
             cpus: Setting::built_in(limits.cpus),
             history: HistorySettings::built_in(),
+            serve: ServeSettings::default(),
         }
     }
 

@@ -6,6 +6,7 @@
 //!   limits: { timeout: 30s, memory: 512m, cpus: 1.5 }   # for every backend
 //!   native: { memory_limit: 1g }                        # for one backend, before `limits`
 //! history: { stdout: 1m, max_age: 30d }                 # see the history module
+//! serve: { listen: "127.0.0.1:8080" }                   # see the serve module
 //! ```
 //!
 //! Sections for backends of later versions are checked and then not used, so that one file can serve several versions.
@@ -17,6 +18,8 @@ use cofferdam_contract::problem::Problem;
 use cofferdam_contract::request::BackendName;
 
 use super::history::{HistoryKey, HistorySettings, REDACT};
+use super::serve;
+use super::serve_key::{Many, SECTIONS, ServeKey};
 use super::setting::{BACKEND, Layer, Origin, Setting, names};
 use super::spelling;
 use super::suggest::nearest;
@@ -30,6 +33,8 @@ pub(crate) struct FileLayer {
     native: Layer,
     host: Layer,
     pub(crate) history: Vec<Said>,
+    /// About the daemon, checked.
+    pub(crate) serve: Vec<(ServeKey, Vec<Setting<String>>)>,
 }
 
 /// What a file says about history, checked.
@@ -128,7 +133,8 @@ impl Reader<'_> {
             match key.name.as_str() {
                 "sandbox" => self.sandbox(node, &mut layer),
                 "history" => self.history(node, &mut layer.history),
-                _ => self.unknown("", &key, &["sandbox", "history"]),
+                "serve" => self.serve("", node, &mut layer.serve),
+                _ => self.unknown("", &key, &["sandbox", "history", "serve"]),
             }
         }
         layer
@@ -188,6 +194,60 @@ impl Reader<'_> {
             let what = known.map_or(About::Pattern, About::Key);
             for item in items {
                 self.say(&field, what, item, said);
+            }
+        }
+    }
+
+    /// `section` is one within `serve`, or empty for `serve` itself.
+    fn serve(
+        &mut self,
+        section: &str,
+        node: Node,
+        said: &mut Vec<(ServeKey, Vec<Setting<String>>)>,
+    ) {
+        let place = match section {
+            "" => "serve".to_owned(),
+            _ => format!("serve.{section}"),
+        };
+        for (key, node) in self.entries(&place, node) {
+            if section.is_empty() && SECTIONS.contains(&key.name.as_str()) {
+                self.serve(&key.name, node, said);
+                continue;
+            }
+            let path = match section {
+                "" => key.name.clone(),
+                _ => format!("{section}.{}", key.name),
+            };
+            let Some(known) = ServeKey::named(&path) else {
+                self.unknown(&place, &key, &ServeKey::names_in(section));
+                continue;
+            };
+            let items = match (known.many(), node.value) {
+                (Many::Yes, Value::List(items)) => items,
+                (_, value) => vec![Node {
+                    line: node.line,
+                    value,
+                }],
+            };
+            let field = format!("serve.{path}");
+            let values = items
+                .into_iter()
+                .filter_map(|item| self.serve_value(&field, known, item));
+            let values = values.collect();
+            said.push((known, values));
+        }
+    }
+
+    fn serve_value(&mut self, field: &str, key: ServeKey, node: Node) -> Option<Setting<String>> {
+        let (line, value) = self.scalar(field, node)?;
+        match serve::check(key, &value) {
+            Ok(()) => Some(Setting {
+                value,
+                origin: self.origin(line),
+            }),
+            Err(fix) => {
+                self.complain(Some(line), field, &value, fix);
+                None
             }
         }
     }

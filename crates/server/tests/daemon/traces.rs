@@ -16,11 +16,11 @@ const CALLER: &str = "b7ad6b7169203331";
 fn telling(url: &str) -> Outcome<impl FnOnce(&mut Config) + use<>> {
     let endpoint = Endpoint::parse(url)?.with_headers("x-api-key=hush")?;
     Ok(move |config: &mut Config| {
-        config.otlp = Some(Otlp {
-            endpoint,
+        config.otlp = Otlp {
+            endpoint: Some(endpoint),
             service_name: "dam".to_owned(),
             ratio: Ratio::ALL,
-        });
+        };
     })
 }
 

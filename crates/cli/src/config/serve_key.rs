@@ -1,0 +1,172 @@
+//! The names of the daemon's settings: in a file below `serve`, in the environment, as flags.
+
+/// One setting of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ServeKey {
+    Listen,
+    Concurrency,
+    Queue,
+    MemoryBudget,
+    MaxTimeout,
+    MaxOutput,
+    MaxDisk,
+    MaxProcesses,
+    MaxOpenFiles,
+    MaxBody,
+    MaxBodies,
+    MaxHead,
+    MaxConnections,
+    HeadTimeout,
+    BodyTimeout,
+    RequestTimeout,
+    RememberFor,
+    RememberRuns,
+    RememberSize,
+    Grace,
+    Languages,
+    ControlPlane,
+    CallbacksAllow,
+    CallbacksAllowLoopback,
+    CallbacksAllowPrivate,
+    OtlpEndpoint,
+    OtlpServiceName,
+    OtlpSampling,
+    Log,
+}
+
+/// Whether a setting takes a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Many {
+    Yes,
+    No,
+}
+
+/// The sections within `serve`.
+pub(crate) const SECTIONS: [&str; 2] = ["callbacks", "otlp"];
+
+impl ServeKey {
+    pub(crate) const ALL: [Self; 29] = [
+        Self::Listen,
+        Self::Concurrency,
+        Self::Queue,
+        Self::MemoryBudget,
+        Self::MaxTimeout,
+        Self::MaxOutput,
+        Self::MaxDisk,
+        Self::MaxProcesses,
+        Self::MaxOpenFiles,
+        Self::MaxBody,
+        Self::MaxBodies,
+        Self::MaxHead,
+        Self::MaxConnections,
+        Self::HeadTimeout,
+        Self::BodyTimeout,
+        Self::RequestTimeout,
+        Self::RememberFor,
+        Self::RememberRuns,
+        Self::RememberSize,
+        Self::Grace,
+        Self::Languages,
+        Self::ControlPlane,
+        Self::CallbacksAllow,
+        Self::CallbacksAllowLoopback,
+        Self::CallbacksAllowPrivate,
+        Self::OtlpEndpoint,
+        Self::OtlpServiceName,
+        Self::OtlpSampling,
+        Self::Log,
+    ];
+
+    /// Below `serve`, with its section.
+    pub(crate) const fn yaml(self) -> &'static str {
+        match self {
+            Self::Listen => "listen",
+            Self::Concurrency => "concurrency",
+            Self::Queue => "queue",
+            Self::MemoryBudget => "memory_budget",
+            Self::MaxTimeout => "max_timeout",
+            Self::MaxOutput => "max_output",
+            Self::MaxDisk => "max_disk",
+            Self::MaxProcesses => "max_processes",
+            Self::MaxOpenFiles => "max_open_files",
+            Self::MaxBody => "max_body",
+            Self::MaxBodies => "max_bodies",
+            Self::MaxHead => "max_head",
+            Self::MaxConnections => "max_connections",
+            Self::HeadTimeout => "head_timeout",
+            Self::BodyTimeout => "body_timeout",
+            Self::RequestTimeout => "request_timeout",
+            Self::RememberFor => "remember_for",
+            Self::RememberRuns => "remember_runs",
+            Self::RememberSize => "remember_size",
+            Self::Grace => "grace",
+            Self::Languages => "languages",
+            Self::ControlPlane => "control_plane",
+            Self::CallbacksAllow => "callbacks.allow",
+            Self::CallbacksAllowLoopback => "callbacks.allow_loopback",
+            Self::CallbacksAllowPrivate => "callbacks.allow_private",
+            Self::OtlpEndpoint => "otlp.endpoint",
+            Self::OtlpServiceName => "otlp.service_name",
+            Self::OtlpSampling => "otlp.sampling",
+            Self::Log => "log",
+        }
+    }
+
+    pub(crate) const fn env(self) -> Option<&'static str> {
+        match self {
+            Self::Listen => Some("COFFERDAM_LISTEN"),
+            Self::ControlPlane => Some("COFFERDAM_CONTROL_PLANE"),
+            Self::OtlpEndpoint => Some("OTEL_EXPORTER_OTLP_ENDPOINT"),
+            Self::OtlpServiceName => Some("OTEL_SERVICE_NAME"),
+            Self::OtlpSampling => Some("OTEL_TRACES_SAMPLER_ARG"),
+            Self::Log => Some(cofferdam_server::log::VARIABLE),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn flag(self) -> Option<&'static str> {
+        match self {
+            Self::Listen => Some("--listen"),
+            Self::Concurrency => Some("--concurrency"),
+            Self::Queue => Some("--queue"),
+            Self::MemoryBudget => Some("--memory-budget"),
+            Self::MaxTimeout => Some("--max-timeout"),
+            Self::MaxDisk => Some("--max-disk"),
+            Self::MaxProcesses => Some("--max-processes"),
+            Self::MaxOpenFiles => Some("--max-open-files"),
+            Self::MaxBody => Some("--max-body"),
+            Self::Grace => Some("--grace"),
+            Self::Languages => Some("--languages"),
+            Self::ControlPlane => Some("--control-plane"),
+            Self::OtlpEndpoint => Some("--otlp-endpoint"),
+            Self::OtlpServiceName => Some("--otlp-service-name"),
+            Self::OtlpSampling => Some("--otlp-sampling"),
+            Self::Log => Some("--debug"),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn many(self) -> Many {
+        match self {
+            Self::Languages | Self::CallbacksAllow => Many::Yes,
+            _ => Many::No,
+        }
+    }
+
+    pub(crate) fn named(yaml: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|key| key.yaml() == yaml)
+    }
+
+    /// What stands directly in a section of `serve`, or in `serve` itself for an empty one.
+    pub(crate) fn names_in(section: &str) -> Vec<&'static str> {
+        let own = Self::ALL.into_iter().filter_map(|key| {
+            let name = match section {
+                "" => Some(key.yaml()),
+                _ => key.yaml().strip_prefix(section)?.strip_prefix('.'),
+            };
+            name.filter(|name| !name.contains('.'))
+        });
+        let sections = SECTIONS.into_iter().filter(|_| section.is_empty());
+        own.chain(sections).collect()
+    }
+}
