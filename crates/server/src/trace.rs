@@ -1,5 +1,6 @@
 //! What is known of the trace that a request or a run belongs to, and the spans of a run: the run itself and each of its phases.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ pub(crate) struct RunTrace {
     request_id: Option<String>,
     clock: SpanClock,
     tracer: Arc<Tracer>,
-    took: Mutex<Vec<(RunPhase, Duration)>>,
+    took: Mutex<BTreeMap<RunPhase, Duration>>,
 }
 
 /// A phase that goes on; it ends when this goes.
@@ -195,11 +196,10 @@ impl RunTrace {
         }
     }
 
-    /// How long a phase took; `None` when there was none.
+    /// How long a phase took, all times together; `None` when there was none.
     pub(crate) fn took(&self, phase: RunPhase) -> Option<Duration> {
         let took = self.took.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_phase = took.iter().filter(|(known, _)| *known == phase);
-        of_phase.map(|(_, took)| *took).reduce(|a, b| a + b)
+        took.get(&phase).copied()
     }
 
     /// The run's own span.
@@ -258,7 +258,7 @@ impl RunTrace {
             |began| now.saturating_duration_since(began),
         );
         let mut all = self.took.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((phase, took));
+        *all.entry(phase).or_default() += took;
         drop(all);
         if !self.tracer.wants(&self.context) {
             return;
