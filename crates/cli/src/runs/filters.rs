@@ -67,6 +67,7 @@ fn with_ids(args: &ListArgs, ids: Ids, now: Timestamp) -> Query {
         kind: args.kind,
         backend: args.backend.clone(),
         parent: ids.parent,
+        sender: None,
         longer_than: args.longer_than,
         shorter_than: args.shorter_than,
         has_artifacts,
