@@ -312,7 +312,7 @@ pub fn to_client(
 }
 
 /// It becomes a part of a path and of a header.
-fn check_id(field: &'static str, id: &str) -> Result<(), BadMessage> {
+pub fn check_id(field: &'static str, id: &str) -> Result<(), BadMessage> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let begins = id
         .bytes()

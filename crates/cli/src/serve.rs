@@ -2,14 +2,15 @@
 
 use std::process::ExitCode;
 
+use cofferdam_callback::{Bearer, ControlPlane, Policy};
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_server::config::MemoryBudget;
+use cofferdam_server::config::{Callbacks, MemoryBudget, TokenSource};
 use cofferdam_server::tokens::{NewToken, Scope, TokenError, TokenFile};
 use cofferdam_server::{Config, Server, StartError};
 use cofferdam_store::{DataDir, data_dir};
 
 use crate::arguments::Places;
-use crate::arguments::serve::{ServeArgs, TokenArgs, TokenScope, TokenVerb};
+use crate::arguments::serve::{CallbackArgs, ServeArgs, TokenArgs, TokenScope, TokenVerb};
 use crate::failure::{self, Failure};
 use crate::history;
 
@@ -28,10 +29,42 @@ pub(crate) fn serve(args: &ServeArgs, places: Places) -> Result<ExitCode, Failur
         (false, Some(bytes)) => MemoryBudget::AtMost(bytes),
         (false, None) => config.runs.memory,
     };
+    callbacks(&args.callbacks, &mut config.callbacks)?;
     let ended = Server::start(config)
         .and_then(cofferdam_server::Running::run_until_signal)
         .map_err(start_failure)?;
     Ok(ExitCode::from(ended.exit_code()))
+}
+
+/// The token of the control plane, where no file is named. Read here and not by the parser of arguments, whose help would show it.
+const PLANE_TOKEN: &str = "COFFERDAM_CONTROL_PLANE_TOKEN";
+
+fn callbacks(args: &CallbackArgs, config: &mut Callbacks) -> Result<(), Failure> {
+    let invalid =
+        |flag: &str, why: String| Failure::new(ErrorCode::InputInvalid, format!("{flag}: {why}"));
+    config.policy = Policy {
+        allow: args.callback_allow.clone(),
+        allow_loopback: args.callback_allow_loopback,
+        allow_private: args.callback_allow_private,
+    };
+    config.session.clone_from(&args.session_id);
+    config.pod = std::env::var("POD_NAME").ok();
+    let Some(url) = &args.control_plane else {
+        return Ok(());
+    };
+    config.token = match (&args.control_plane_token_file, std::env::var(PLANE_TOKEN)) {
+        (Some(path), _) => Some(TokenSource::File(path.clone())),
+        (None, Ok(text)) => {
+            let bearer = Bearer::new(&text).map_err(|why| invalid(PLANE_TOKEN, why))?;
+            Some(TokenSource::Given(bearer))
+        }
+        (None, Err(_)) => None,
+    };
+    let name = config.token.as_ref().map(|_| Callbacks::TOKEN);
+    let plane = ControlPlane::new(url, ControlPlane::PREFIX, name)
+        .map_err(|refused| invalid("--control-plane", refused.to_string()))?;
+    config.control_plane = Some(plane);
+    Ok(())
 }
 
 pub(crate) fn token(args: TokenArgs, places: Places) -> Result<ExitCode, Failure> {

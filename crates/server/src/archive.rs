@@ -175,6 +175,8 @@ fn write_unrun(dir: &DataDir, live: &Live, ending: EndingRecord) -> Result<(), S
         backend: "native".to_owned(),
         tags: live.tags.clone(),
         parent: None,
+        sender: Some(live.tenant.clone()),
+        execution_id: live.execution_id.clone(),
         policy: Value::Null,
         payload: None,
         host: HostFacts {

@@ -2,6 +2,7 @@
 //!
 //! Start reading in [`server`] for connections, in `routes` for what can be asked, in `runner` for how a run gets its turn.
 
+mod accepted;
 mod app;
 mod archive;
 mod auth;
@@ -22,11 +23,13 @@ pub mod openapi;
 mod payload;
 mod queue;
 mod random;
+mod reports;
 mod routes;
 mod runner;
 mod self_test;
 pub mod server;
 mod submission;
+mod takeup;
 pub mod tokens;
 mod view;
 mod work;

@@ -1,9 +1,11 @@
 //! The grammar of `serve` and `token`: the daemon and who may use it.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use cofferdam_callback::policy::Pattern;
 use cofferdam_contract::units::{Bytes, parse_duration};
 
 /// Serve HTTP: run commands and payloads for others, with a queue, live output and history.
@@ -36,9 +38,45 @@ pub(crate) struct ServeArgs {
     /// The largest request.
     #[arg(long, value_name = "SIZE", default_value = "16m")]
     pub(crate) max_body: Bytes,
-    /// How long running work may go on after SIGTERM; then it is cancelled.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    /// How long it may take to end after SIGTERM, reports included; what still runs shortly before is cancelled.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub(crate) grace: Duration,
+    #[command(flatten)]
+    pub(crate) callbacks: CallbackArgs,
+}
+
+/// Who is told about runs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Callbacks")]
+pub(crate) struct CallbackArgs {
+    /// Report every run to this control plane: `/internal/executions/ID/result` and its like below this address.
+    #[arg(long, value_name = "URL", env = "COFFERDAM_CONTROL_PLANE")]
+    pub(crate) control_plane: Option<String>,
+    /// The file with the control plane's token, read for each attempt. Without it, the token is taken from the variable COFFERDAM_CONTROL_PLANE_TOKEN.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "control_plane",
+        env = "COFFERDAM_CONTROL_PLANE_TOKEN_FILE"
+    )]
+    pub(crate) control_plane_token_file: Option<PathBuf>,
+    /// The session that this daemon reports for [default: a new one].
+    #[arg(
+        long,
+        value_name = "ID",
+        value_parser = session,
+        env = "COFFERDAM_SESSION_ID"
+    )]
+    pub(crate) session_id: Option<String>,
+    /// An address to which clients may have results sent: `hooks.example.com`, `*.example.com:443`, `10.1.0.0/16`, `*`. Can be given more than once.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) callback_allow: Vec<Pattern>,
+    /// Of those, also addresses of this machine.
+    #[arg(long, requires = "callback_allow")]
+    pub(crate) callback_allow_loopback: bool,
+    /// Of those, also private addresses that no pattern names.
+    #[arg(long, requires = "callback_allow")]
+    pub(crate) callback_allow_private: bool,
 }
 
 /// Say who may use the daemon.
@@ -94,6 +132,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.to_string())
 }
 
+fn session(text: &str) -> Result<String, String> {
+    let checked = cofferdam_callback::message::check_id("session_id", text);
+    checked
+        .map(|()| text.to_owned())
+        .map_err(|error| error.to_string())
+}
+
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("write a number from 1 on".to_owned()),
@@ -107,5 +152,6 @@ Examples:
   curl -s 127.0.0.1:8080/v1/runs -H 'content-type: application/json' -d '{\"command\": [\"echo\", \"hello\"]}'
 
   cofferdam token create ci && cofferdam serve --listen 0.0.0.0:8080
+  cofferdam serve --control-plane https://plane.example.com --control-plane-token-file /run/secrets/plane
 
 Exit code: 143 after SIGTERM, 130 after Ctrl-C, 125 when it could not start.";

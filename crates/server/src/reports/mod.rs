@@ -1,0 +1,13 @@
+//! What is told to others about runs: to the operator's control plane, and to addresses that clients named.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `outgoing` | when something is told, and that nothing is lost on the way into the outbox |
+//! | `heartbeat` | that a run goes on |
+//! | `contents` | what the reports say |
+
+mod contents;
+mod heartbeat;
+mod outgoing;
+
+pub(crate) use outgoing::{About, Reports, Told};
