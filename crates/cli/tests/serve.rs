@@ -1,5 +1,11 @@
 //! `cofferdam serve` as a process: readiness, SIGTERM, SIGKILL, and what is left afterwards.
 
+#[path = "serve/killed.rs"]
+mod killed;
+#[allow(dead_code, reason = "the tests of the couriers use the rest")]
+#[path = "../../callback/tests/delivery/peer.rs"]
+mod peer;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;

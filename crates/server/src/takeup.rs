@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_store::StoreError;
 use cofferdam_store::log::Chunk;
 use cofferdam_store::model::{RunKind, StoredRun};
+use cofferdam_store::{StoreError, private_dir};
 use cofferdam_toolchain::ResultChannel;
 
 use crate::accepted::{Found, Promise};
@@ -63,6 +63,10 @@ fn ended(app: &App, promise: &Promise, known: Option<(StoredRun, Vec<Chunk>)>) {
 
 fn queued(app: &App, found: Found) -> TakenUp {
     let Found { promise, request } = found;
+    // Of a daemon that was killed when it had just begun.
+    if let Err(error) = private_dir::remove_left(app.archive.dir(), promise.run_id) {
+        tracing::warn!(run_id = %promise.run_id, %error, "what is left of a run could not be removed");
+    }
     let parsed = crate::body::parse::<RunRequest>(&request.unwrap_or_default());
     let name = parsed.as_ref().map_or_else(|_| Vec::new(), shown);
     let checked = parsed

@@ -12,7 +12,7 @@ use cofferdam_store::RunId;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::app::{App, RequestId};
+use crate::app::{Abandoned, App, RequestId};
 use crate::auth::Caller;
 use crate::body;
 use crate::fault::{ErrorBody, Fault, Refusal};
@@ -102,17 +102,16 @@ pub(super) async fn batch(
         run.wait = request.wait;
     }
     let submissions = app.check(request.runs).await?;
-    let mut taken = Vec::new();
+    let (mut taken, mut guards) = (Vec::new(), Vec::new());
     for mut submission in submissions {
         submission.work.room = Some(room.clone());
-        taken.push(submit(&app, submission, &caller).await);
+        let one = submit(&app, submission, &caller).await;
+        if request.wait {
+            guards.extend(one.iter().map(|live| app.abandoned(live)));
+        }
+        taken.push(one);
     }
     if request.wait {
-        let guards: Vec<_> = taken
-            .iter()
-            .flatten()
-            .map(|live| app.abandoned(live))
-            .collect();
         for live in taken.iter().flatten() {
             live.ended().await;
         }
@@ -178,7 +177,16 @@ pub(super) async fn submit(
         return app.submit(submission, caller);
     }
     let (app, caller) = (Arc::clone(app), caller.clone());
-    unblocked(move || app.submit(submission, &caller)).await
+    let outlives = submission.origin.request.is_some();
+    let (live, guard) = unblocked(move || {
+        let live = app.submit(submission, &caller)?;
+        // Nobody may be there any more to hear of it.
+        let guard = (!outlives).then(|| app.abandoned(&live));
+        Ok((live, guard))
+    })
+    .await?;
+    guard.map(Abandoned::disarm);
+    Ok(live)
 }
 
 async fn unblocked<T: Send + 'static>(

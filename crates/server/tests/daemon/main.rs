@@ -2,11 +2,15 @@
 
 mod artifacts;
 mod bounds;
+mod callbacks;
 mod events;
 mod http;
 mod languages;
 mod lifecycle;
 mod openapi;
+#[allow(dead_code, reason = "the tests of the couriers use the rest")]
+#[path = "../../../callback/tests/delivery/peer.rs"]
+mod peer;
 mod queue;
 mod runs;
 mod support;
