@@ -102,6 +102,8 @@ impl EndedBy {
 /// For answers, and for reports: however short the grace is, and however long.
 const SHORTEST_FAREWELL: Duration = Duration::from_millis(300);
 const LONGEST_FAREWELL: Duration = Duration::from_secs(2);
+/// How long a daemon before this one may take to be gone.
+const LOCKED_FOR: Duration = Duration::from_secs(1);
 const WORKERS: usize = 2;
 /// Between two tries of a self-test that failed.
 const TEST_AGAIN: Duration = Duration::from_secs(5);
@@ -278,12 +280,20 @@ fn lock(dir: &DataDir) -> Result<File, StartError> {
         .mode(0o600)
         .open(&path)
         .map_err(system("make the daemon's lock"))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::InUse {
-            path: dir.path().to_owned(),
-        }),
-        Err(errno) => Err(system("lock the data directory")(errno.into())),
+    let began = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            // The sandboxes of a daemon that was killed hold it until the kernel has ended them.
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < LOCKED_FOR => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let path = dir.path().to_owned();
+                return Err(StartError::InUse { path });
+            }
+            Err(errno) => return Err(system("lock the data directory")(errno.into())),
+        }
     }
 }
 

@@ -87,6 +87,8 @@ fn a_result_survives_a_kill_between_the_end_and_its_delivery() -> Outcome<()> {
     std::fs::write(&token, "s3cret\n")?;
     let token = token.display().to_string();
     let arguments = [
+        "--session-id",
+        "sess_0123456789abcdef",
         "--control-plane",
         &plane,
         "--control-plane-token-file",
@@ -128,6 +130,18 @@ fn a_result_survives_a_kill_between_the_end_and_its_delivery() -> Outcome<()> {
         (&"begun\n".into(), &"crashed".into())
     );
     assert_eq!(files_in(&dir.path().join("data/accepted")), 0);
+    // Nor did the daemon say that it ends; the next one does, before it says that it is there.
+    let seen = until_taken(
+        &peer,
+        "/internal/sessions/sess_0123456789abcdef/container_exited",
+    )?;
+    let of_session = |seen: &Seen| seen.line.contains("/internal/sessions/");
+    let told: Vec<_> = seen.iter().filter(|seen| of_session(seen)).collect();
+    let words = |seen: &Seen| seen.line.rsplit('/').nth(1).map(str::to_owned);
+    assert_eq!(words(told[0]).as_deref(), Some("container_ready HTTP"));
+    assert_eq!(words(told[1]).as_deref(), Some("container_exited HTTP"));
+    let body: Value = serde_json::from_slice(&told[1].body)?;
+    assert_eq!(body["exit_reason"], "sigkill");
     Ok(())
 }
 
@@ -146,7 +160,8 @@ fn what_waits_survives_sigkill_with_its_name_its_place_and_its_deadline() -> Out
     until(&daemon, &format!("/v1/runs/{running}"), |run| {
         run["state"] == "running"
     })?;
-    let late = submit(&daemon, r#""command": ["true"], "deadline_ms": 300"#)?;
+    let late = submit(&daemon, r#""command": ["true"], "deadline_ms": 3000"#)?;
+    let submitted = Instant::now();
     let first = submit(
         &daemon,
         r#""command": ["echo", "first"], "tags": {"a": "b"}"#,
@@ -172,7 +187,10 @@ fn what_waits_survives_sigkill_with_its_name_its_place_and_its_deadline() -> Out
     assert_eq!(files_in(&dir.path().join("data/accepted")), 6);
     killed(daemon)?;
     drop((waiting, gone));
-
+    // It passes while nobody is there.
+    while submitted.elapsed() < Duration::from_millis(3100) {
+        std::thread::yield_now();
+    }
     let daemon = Daemon::start(dir.path(), &arguments)?;
     let ended = |id: &str| {
         until(&daemon, &format!("/v1/runs/{id}"), |run| {
@@ -258,7 +276,9 @@ fn sigterm_reports_what_ran_and_exits_143_within_two_seconds() -> Outcome<()> {
     let result = taken(&seen, "/internal/executions/e1/result");
     let body: Value = serde_json::from_slice(&result.first().ok_or("not told")?.body)?;
     assert_eq!(body["status"], "crashed", "{body}");
-    let last: Value = serde_json::from_slice(&seen.last().ok_or("nothing")?.body)?;
+    let ends = |seen: &&Seen| seen.line.contains("/container_exited ");
+    let last = seen.iter().find(ends).ok_or("its end was not told")?;
+    let last: Value = serde_json::from_slice(&last.body)?;
     assert_eq!(
         (&last["exit_code"], &last["exit_reason"]),
         (&143.into(), &"sigterm".into())

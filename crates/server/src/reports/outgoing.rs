@@ -23,6 +23,7 @@ use jiff::Timestamp;
 
 use super::contents::{self, Cancelled};
 use super::heartbeat::Heart;
+use super::session::Mark;
 use crate::config::{Callbacks, TokenSource};
 use crate::fault::{Fault, Refusal};
 use crate::live::{Ended, Live};
@@ -48,6 +49,7 @@ struct Outgoing {
     metrics: Arc<Metrics>,
     session: String,
     pod: Option<String>,
+    mark: Mark,
     waiting: AtomicU64,
     waiting_bytes: AtomicU64,
 }
@@ -109,6 +111,7 @@ impl Reports {
                 .clone()
                 .unwrap_or_else(|| format!("sess_{}", random::hex::<8>())),
             pod: config.pod.clone(),
+            mark: Mark::of(dir),
             waiting: AtomicU64::new(0),
             waiting_bytes: AtomicU64::new(0),
             outbox,
@@ -128,7 +131,10 @@ impl Reports {
         let beat = move || {
             if let Some(outgoing) = &reports.outgoing {
                 let say = |run, execution: &str| outgoing.heartbeat(run, execution);
-                outgoing.heart.beat(say, || outgoing.look());
+                outgoing.heart.beat(say, || {
+                    outgoing.look();
+                    outgoing.mark.touch();
+                });
             }
         };
         thread.spawn(beat).map(Some)
@@ -156,8 +162,8 @@ impl Reports {
             .map_err(|refused| Refusal::CallbackRefused.because(refused.to_string()))
     }
 
-    /// Nothing is taken on whose report might find no room.
-    pub(crate) fn admit(&self) -> Result<(), Fault> {
+    /// Nothing is taken on whose report might find no room. What clients want called themselves may take half of it, so that an address which never answers stops nobody else.
+    pub(crate) fn admit(&self, callback_url: Option<&str>) -> Result<(), Fault> {
         let Some(outgoing) = &self.outgoing else {
             return Ok(());
         };
@@ -167,7 +173,8 @@ impl Reports {
             outgoing.waiting_bytes.load(Ordering::Acquire),
         );
         // What is on its way needs room too.
-        let is_full = |amount: u64, most: u64| amount >= most - most / 10;
+        let spared = if callback_url.is_some() { 2 } else { 10 };
+        let is_full = |amount: u64, most: u64| amount >= most - most / spared;
         if is_full(messages, limits.messages) || is_full(bytes, limits.bytes) {
             let detail = format!("{messages} reports with {bytes} bytes wait to be delivered");
             return Err(Refusal::OutboxFull.because(detail));
@@ -175,11 +182,20 @@ impl Reports {
         Ok(())
     }
 
-    /// The daemon can run things.
+    /// The daemon can run things. If the one before it went without a word, that is told first.
     pub(crate) fn ready(&self, port: u16) {
         let Some((outgoing, plane)) = self.to_plane() else {
             return;
         };
+        if let Some(before) = outgoing.mark.before() {
+            let report = ContainerExited {
+                exit_code: 137,
+                exited_at: before.last_seen,
+                exit_reason: ExitReason::Sigkill,
+            };
+            self.put(outgoing, plane.container_exited(&before.session, &report));
+        }
+        outgoing.mark.begin(&outgoing.session);
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy().into_owned();
         let report = ContainerReady {
@@ -204,7 +220,10 @@ impl Reports {
                 Some(EndedBy::Interrupt) | None => ExitReason::Normal,
             },
         };
-        self.put(outgoing, plane.container_exited(&outgoing.session, &report));
+        let message = plane.container_exited(&outgoing.session, &report);
+        if self.put(outgoing, message) == Told::Yes {
+            outgoing.mark.end();
+        }
     }
 
     /// A run has its turn.

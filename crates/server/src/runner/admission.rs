@@ -42,7 +42,8 @@ impl Runner {
         submission: Submission,
         caller: &Caller,
     ) -> Result<Arc<Live>, Fault> {
-        self.reports.admit()?;
+        self.reports
+            .admit(submission.origin.callback_url.as_deref())?;
         let promised = self.promises(&submission);
         let mut state = self.state();
         let share = state.admit(&submission.work, caller, &self.bounds)?;
@@ -140,6 +141,7 @@ impl Runner {
                 (Ok(live), None) => {
                     state.set_quota(&promise.tenant, promise.max_running);
                     state.enter(&Arc::new(live), promise.priority);
+                    self.metrics.submitted();
                 }
             }
         }
