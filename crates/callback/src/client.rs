@@ -146,6 +146,12 @@ impl Client {
         if let Some(bearer) = bearer {
             request = request.header("Authorization", bearer.header());
         }
+        if let Some(trace) = &delivery.trace {
+            request = request.header("traceparent", &trace.parent);
+            if let Some(state) = &trace.state {
+                request = request.header("tracestate", state);
+            }
+        }
         match request.send(delivery.body.as_slice()) {
             Ok(answer) => read(answer, now),
             Err(error) => failed(error),

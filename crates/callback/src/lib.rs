@@ -17,4 +17,5 @@ pub mod token;
 pub use courier::{Courier, Event, Settings};
 pub use message::ControlPlane;
 pub use policy::Policy;
+pub use resolve::Doorkeeper;
 pub use token::{Bearer, Tokens};

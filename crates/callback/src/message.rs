@@ -288,6 +288,7 @@ impl ControlPlane {
             body: serde_json::to_vec(report)?,
             authorization: self.token.clone(),
             peer: Peer::ControlPlane,
+            trace: None,
         })
     }
 }
@@ -308,11 +309,12 @@ pub fn to_client(
         body: serde_json::to_vec(report)?,
         authorization: None,
         peer: Peer::Client,
+        trace: None,
     })
 }
 
 /// It becomes a part of a path and of a header.
-fn check_id(field: &'static str, id: &str) -> Result<(), BadMessage> {
+pub fn check_id(field: &'static str, id: &str) -> Result<(), BadMessage> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let begins = id
         .bytes()

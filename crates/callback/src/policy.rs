@@ -45,7 +45,7 @@ pub enum Refused {
     #[error("callback URL `{url}`: {why}")]
     Unusable { url: String, why: String },
     #[error(
-        "callback URL: `{host}` is not on the allow-list; ask the operator to add it to `callbacks.allow`"
+        "callback URL: `{host}` is not on the allow-list; ask the operator to add it with `--callback-allow`"
     )]
     NotListed { host: String },
     #[error("callback URL: `{host}` leads to {address}, {why}")]
@@ -59,7 +59,7 @@ pub enum Refused {
 /// An entry of the allow-list that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "callbacks.allow: `{text}` is neither a host name, `*.domain`, an address nor a network; examples: `hooks.example.com:443`, `*.example.com`, `10.1.0.0/16`"
+    "--callback-allow: `{text}` is neither a host name, `*.domain`, an address nor a network; examples: `hooks.example.com:443`, `*.example.com`, `10.1.0.0/16`"
 )]
 pub struct BadPattern {
     pub text: String,
@@ -100,9 +100,9 @@ impl Policy {
             Place::Loopback if self.allow_loopback => return Ok(()),
             Place::Private if self.allow_private || listed() => return Ok(()),
             Place::Loopback => {
-                "an address of this machine; `callbacks.allow_loopback` would permit it"
+                "an address of this machine; `--callback-allow-loopback` would permit it"
             }
-            Place::Private => "a private address; `callbacks.allow_private` would permit it",
+            Place::Private => "a private address; `--callback-allow-private` would permit it",
             Place::Never(why) => why,
         };
         Err(Refused::Address {

@@ -45,6 +45,40 @@ pub(crate) fn system() -> Lookup {
     Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
 }
 
+/// Asked when a client names an address, so that it is told at once what would never be spoken to. Whatever passes is checked again when it is used.
+#[derive(Debug)]
+pub struct Doorkeeper {
+    policy: Arc<Policy>,
+    checked: Checked,
+}
+
+impl Doorkeeper {
+    pub fn new(policy: Policy, at_most: Duration) -> Self {
+        let policy = Arc::new(policy);
+        Self {
+            checked: Checked {
+                policy: Some(Arc::clone(&policy)),
+                lookup: system(),
+                at_most,
+                running: Arc::new(AtomicUsize::new(0)),
+            },
+            policy,
+        }
+    }
+
+    /// Blocks while the name is looked up, for as long as was said. A name that leads nowhere passes: it may lead somewhere when the result is there.
+    pub fn check(&self, url: &str) -> Result<Url, Refused> {
+        let url = self.policy.check(url)?;
+        if let Some(Host::Domain(name)) = url.host() {
+            let port = url.port_or_known_default().unwrap_or(0);
+            for address in self.checked.ask(name, port).unwrap_or_default() {
+                self.policy.check_address(name, address.ip())?;
+            }
+        }
+        Ok(url)
+    }
+}
+
 impl Resolver for Checked {
     fn resolve(
         &self,
@@ -125,4 +159,35 @@ impl Drop for Counted {
 
 fn refusal(refused: Refused) -> ureq::Error {
     ureq::Error::Other(Box::new(refused))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_leads_to_this_machine_is_refused_at_the_door() {
+        let policy = Policy {
+            allow: vec!["*".parse().unwrap()],
+            ..Policy::default()
+        };
+        let mut door = Doorkeeper::new(policy.clone(), Duration::from_secs(5));
+        let refused = door.check("http://localhost:8000/x").unwrap_err();
+        assert!(matches!(refused, Refused::Address { .. }), "{refused}");
+        let mixed = ["192.0.2.1:80", "169.254.169.254:80"];
+        door.checked.lookup = Arc::new(move |_, _| {
+            let parsed = mixed.iter().map(|text| text.parse());
+            parsed.collect::<Result<_, _>>().map_err(io::Error::other)
+        });
+        let refused = door.check("http://hooks.example/x").unwrap_err();
+        assert!(matches!(refused, Refused::Address { .. }), "{refused}");
+        door.checked.lookup = Arc::new(|_, _| Err(io::ErrorKind::NotFound.into()));
+        assert!(door.check("http://hooks.example/x").is_ok());
+        let allowed = Policy {
+            allow_loopback: true,
+            ..policy
+        };
+        let door = Doorkeeper::new(allowed, Duration::from_secs(5));
+        assert!(door.check("http://localhost:8000/x").is_ok());
+    }
 }

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use cofferdam_callback::{Bearer, ControlPlane};
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::Problems;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::Cap;
-use cofferdam_server::config::Remembrance;
+use cofferdam_server::config::{Callbacks, Remembrance, TokenSource};
 use cofferdam_server::tokens::{NewToken, Scope, TokenError, TokenFile};
 use cofferdam_server::{Config, Server, StartError};
 use cofferdam_store::sift::redact::Rules;
@@ -16,7 +17,9 @@ use cofferdam_store::{DataDir, data_dir};
 
 use crate::arguments::Places;
 use crate::arguments::serve::{ServeArgs, TokenArgs, TokenScope, TokenVerb};
-use crate::config::{self, Choice, Flags, HistorySettings, Sources, Switch};
+use crate::config::{
+    self, Choice, Flags, HistorySettings, ServeKey, ServeSettings, Sources, Switch,
+};
 use crate::failure::{self, Failure};
 use crate::history;
 
@@ -56,6 +59,7 @@ fn configured(
     let mut config = Config::new(dir);
     let rest = merged.serve.apply(&mut config).map_err(refused)?;
     config::with_otlp_headers(&mut config, &lookup).map_err(refused)?;
+    callbacks(&merged.serve, &mut config.callbacks)?;
     config.runs.defaults = defaults(merged.limits(), &config);
     config.history = remembrance(&merged.history)?;
     Ok((config, rest.log))
@@ -88,6 +92,31 @@ fn remembrance(settings: &HistorySettings) -> Result<Remembrance, Failure> {
         artifacts: wants_artifacts.then(|| settings.artifact_limits()),
         rules: Rules::default().with_patterns(patterns)?,
     })
+}
+
+/// The token of the control plane, where no file is named. No setting, so that it is never shown.
+const PLANE_TOKEN: &str = "COFFERDAM_CONTROL_PLANE_TOKEN";
+
+fn callbacks(settings: &ServeSettings, config: &mut Callbacks) -> Result<(), Failure> {
+    let invalid =
+        |name: &str, why: String| Failure::new(ErrorCode::InputInvalid, format!("{name}: {why}"));
+    config.pod = std::env::var("POD_NAME").ok();
+    if config.control_plane.is_none() {
+        config.token = None;
+        return Ok(());
+    }
+    if config.token.is_none()
+        && let Ok(text) = std::env::var(PLANE_TOKEN)
+    {
+        let bearer = Bearer::new(&text).map_err(|why| invalid(PLANE_TOKEN, why))?;
+        config.token = Some(TokenSource::Given(bearer));
+    }
+    let url = settings.text(ServeKey::ControlPlane).unwrap_or_default();
+    let name = config.token.as_ref().map(|_| Callbacks::TOKEN);
+    let plane = ControlPlane::new(url, ControlPlane::PREFIX, name)
+        .map_err(|refused| invalid("--control-plane", refused.to_string()))?;
+    config.control_plane = Some(plane);
+    Ok(())
 }
 
 pub(crate) fn token(args: TokenArgs, places: Places) -> Result<ExitCode, Failure> {

@@ -1,10 +1,16 @@
 //! `cofferdam serve` as a process: readiness, SIGTERM, SIGKILL, and what is left afterwards.
 
+#[path = "serve/killed.rs"]
+mod killed;
+#[allow(dead_code, reason = "the tests of the couriers use the rest")]
+#[path = "../../callback/tests/delivery/peer.rs"]
+mod peer;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,8 +20,6 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 struct Daemon {
     child: Child,
     address: String,
-    /// Kept open: a daemon whose log nobody reads must not notice.
-    _log: BufReader<ChildStderr>,
 }
 
 impl Daemon {
@@ -51,11 +55,9 @@ impl Daemon {
         if message.get(..got) != Some(b"READY=1") {
             return Err("something else than READY=1".into());
         }
-        Ok(Self {
-            child,
-            address,
-            _log: log,
-        })
+        // Read on: a full pipe would hold the daemon up.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Ok(Self { child, address })
     }
 
     fn send(&self, text: &str) -> Outcome<TcpStream> {

@@ -38,6 +38,9 @@ pub struct Recording {
     pub kind: RunKind,
     pub tags: BTreeMap<String, String>,
     pub parent: Option<RunId>,
+    /// The id of the token that sent it, and its own name for it.
+    pub sender: Option<String>,
+    pub execution_id: Option<String>,
     /// The sealed payload, where one is executed.
     pub payload: Option<Value>,
     /// What is taken out before anything is written. Values of sensitive variables are added to it.
@@ -76,6 +79,8 @@ impl Recording {
             kind: RunKind::Command,
             tags: BTreeMap::new(),
             parent: None,
+            sender: None,
+            execution_id: None,
             payload: None,
             rules: Rules::default(),
             journal: Bytes::new(64 << 20),
@@ -120,6 +125,8 @@ impl Recording {
                 kind: self.kind,
                 tags: self.tags,
                 parent: self.parent,
+                sender: self.sender,
+                execution_id: self.execution_id,
                 payload: self.payload,
             },
             &rules,

@@ -16,11 +16,11 @@ use crate::idempotency::Keys;
 use crate::language::Languages;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::reports::Reports;
 use crate::runner::Runner;
 use crate::self_test::SelfTest;
 use crate::submission::{RunRequest, Submission};
 use crate::tokens::Scope;
-use crate::work::Work;
 
 /// The daemon, as its handlers see it.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(crate) struct App {
     pub(crate) archive: Arc<Archive>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) tracer: Arc<Tracer>,
+    pub(crate) reports: Arc<Reports>,
     pub(crate) gate: Gate,
     pub(crate) keys: Keys,
     pub(crate) self_test: SelfTest,
@@ -81,7 +82,7 @@ impl App {
             let mut checked = Vec::new();
             let are_many = requests.len() > 1;
             for (index, request) in requests.into_iter().enumerate() {
-                let one = request.check(app.runner.bounds(), &app.languages, &app.runner.host);
+                let one = app.check_blocking(request);
                 checked.push(one.map_err(|mut fault| {
                     if are_many {
                         fault.detail = format!("runs[{index}]: {}", fault.detail);
@@ -93,6 +94,13 @@ impl App {
         };
         let checked = tokio::task::spawn_blocking(check).await;
         checked.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
+    }
+
+    fn check_blocking(&self, request: RunRequest) -> Result<Submission, Fault> {
+        if let Some(url) = &request.callback_url {
+            self.reports.check_address(url)?;
+        }
+        request.check(self.runner.bounds(), &self.languages, &self.runner.host)
     }
 
     pub(crate) async fn check_one(
@@ -110,15 +118,14 @@ impl App {
         }
     }
 
+    /// Blocks on the disk where [`Runner::promises`] says so.
     pub(crate) fn submit(
         &self,
-        work: Work,
+        submission: Submission,
         caller: &Caller,
-        priority: i8,
-        deadline: std::time::Duration,
     ) -> Result<Arc<Live>, Fault> {
         caller.must(Scope::Run)?;
-        let taken = self.runner.submit(work, caller, priority, deadline);
+        let taken = self.runner.submit(submission, caller);
         taken.inspect_err(|fault| self.metrics.refused(fault.code))
     }
 }

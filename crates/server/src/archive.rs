@@ -189,6 +189,8 @@ fn write_unrun(
         backend: "native".to_owned(),
         tags: live.tags.clone(),
         parent: None,
+        sender: Some(live.tenant.clone()),
+        execution_id: live.execution_id.clone(),
         policy: Value::Null,
         payload: None,
         host: HostFacts {

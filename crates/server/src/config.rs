@@ -4,6 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cofferdam_callback::client::Timeouts;
+use cofferdam_callback::schedule::Schedule;
+use cofferdam_callback::{Bearer, ControlPlane, Policy};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::units::Bytes;
 use cofferdam_observe::{Endpoint, Ratio};
@@ -11,6 +14,7 @@ use cofferdam_store::DataDir;
 use cofferdam_store::adopt::Keeping;
 use cofferdam_store::collect::ArtifactLimits;
 use cofferdam_store::database::Retention;
+use cofferdam_store::outbox;
 use cofferdam_store::sift::redact::Rules;
 
 pub use crate::ceilings::Ceilings;
@@ -22,7 +26,8 @@ pub struct Config {
     pub data_dir: DataDir,
     pub http: HttpBounds,
     pub runs: RunBounds,
-    /// How long running work may go on after the daemon was asked to end.
+    pub callbacks: Callbacks,
+    /// How long the daemon may take to end, reports included. Running work may go on for most of it.
     pub grace: Duration,
     /// Directories with manifests of languages, besides those that are built in.
     pub languages: Vec<PathBuf>,
@@ -69,6 +74,59 @@ impl Default for Otlp {
             endpoint: None,
             service_name: "cofferdam".to_owned(),
             ratio: Ratio::ALL,
+        }
+    }
+}
+
+/// Who is told about runs, besides those who ask.
+#[derive(Debug, Clone)]
+pub struct Callbacks {
+    /// The operator's, which is told everything.
+    pub control_plane: Option<ControlPlane>,
+    /// What the control plane is shown.
+    pub token: Option<TokenSource>,
+    /// Which addresses clients may name. Nothing, unless the operator says so.
+    pub policy: Policy,
+    /// The session that `container_ready` and `container_exited` are about; a new one for each start when absent.
+    pub session: Option<String>,
+    /// The name of the machine when absent.
+    pub pod: Option<String>,
+    /// Between two signs of life of a run.
+    pub heartbeat: Duration,
+    pub outbox: outbox::Limits,
+    pub timeouts: Timeouts,
+    pub schedule: Schedule,
+}
+
+/// Where the control plane's token comes from.
+#[derive(Debug, Clone)]
+pub enum TokenSource {
+    Given(Bearer),
+    /// Read for each attempt, so that a new token is used as soon as it is there.
+    File(PathBuf),
+}
+
+impl Callbacks {
+    /// The name that messages carry instead of the token.
+    pub const TOKEN: &'static str = "control-plane";
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.control_plane.is_some() || !self.policy.allow.is_empty()
+    }
+}
+
+impl Default for Callbacks {
+    fn default() -> Self {
+        Self {
+            control_plane: None,
+            token: None,
+            policy: Policy::default(),
+            session: None,
+            pod: None,
+            heartbeat: Duration::from_secs(5),
+            outbox: outbox::Limits::default(),
+            timeouts: Timeouts::default(),
+            schedule: Schedule::default(),
         }
     }
 }
@@ -128,7 +186,8 @@ impl Config {
             data_dir,
             http: HttpBounds::default(),
             runs: RunBounds::default(),
-            grace: Duration::from_secs(10),
+            callbacks: Callbacks::default(),
+            grace: Duration::from_secs(2),
             languages: Vec::new(),
             history: Remembrance::default(),
             otlp: Otlp::default(),

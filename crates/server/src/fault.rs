@@ -50,6 +50,8 @@ pub(crate) enum Refusal {
     ScopeMissing,
     ForeignOrigin,
     QueueFull,
+    OutboxFull,
+    CallbackRefused,
     QuotaExceeded,
     Stopping,
     RunEnded,
@@ -60,7 +62,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::NoSuchRoute,
         Self::MethodNotAllowed,
         Self::UnsupportedMediaType,
@@ -71,6 +73,8 @@ impl Refusal {
         Self::ScopeMissing,
         Self::ForeignOrigin,
         Self::QueueFull,
+        Self::OutboxFull,
+        Self::CallbackRefused,
         Self::QuotaExceeded,
         Self::Stopping,
         Self::RunEnded,
@@ -142,6 +146,18 @@ impl Refusal {
                 "As much work is waiting as may wait.",
                 "Try again after the time in Retry-After.",
             ),
+            Self::OutboxFull => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "outbox.full",
+                "As many reports wait to be delivered as may wait, and none may be lost.",
+                "Try again after the time in Retry-After; see that whoever is reported to can be reached.",
+            ),
+            Self::CallbackRefused => (
+                StatusCode::BAD_REQUEST,
+                "callback.refused",
+                "This daemon does not call this address.",
+                "Name an address that its operator allows (`--callback-allow`), or leave callback_url out.",
+            ),
             Self::QuotaExceeded => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "quota.exceeded",
@@ -195,6 +211,7 @@ impl Refusal {
         let (status, code, description, solution) = self.entry();
         let retry_after = match self {
             Self::QueueFull | Self::Stopping => Some(1),
+            Self::OutboxFull => Some(5),
             _ => None,
         };
         Fault {

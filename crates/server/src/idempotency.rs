@@ -48,6 +48,14 @@ struct Entry {
     run: RunId,
 }
 
+/// What a key was used for; kept with a run that waits, so that the two cannot come apart.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct KeyUse {
+    #[serde(flatten)]
+    key: Key,
+    body: Digest,
+}
+
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
@@ -74,6 +82,15 @@ impl Key {
             tenant: tenant.to_owned(),
             key: text.to_owned(),
         }))
+    }
+}
+
+impl KeyUse {
+    pub(crate) fn new(key: &Key, body: &[u8]) -> Self {
+        Self {
+            key: key.clone(),
+            body: Digest::of(body),
+        }
     }
 }
 
@@ -105,6 +122,16 @@ impl Keys {
         })
     }
 
+    /// For a daemon that was killed between taking a run on and writing down its key.
+    pub(crate) fn remember(&self, used: &KeyUse, run: RunId) {
+        let mut known = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.runs.contains_key(&used.key) {
+            return;
+        }
+        let body = used.body;
+        known.add(Timestamp::now(), used.key.clone(), Entry { body, run });
+    }
+
     /// The run that this key stands for, or the one that `submit` makes. Two at once make one.
     pub(crate) fn once(
         &self,
@@ -124,22 +151,25 @@ impl Keys {
         }
         // A refusal leaves the key free: the same request may be sent again.
         let run = submit()?;
-        let entry = Entry { body: digest, run };
-        let line = Line {
-            at: now,
-            key: key.clone(),
-            entry,
-        };
-        if let Err(error) = used.write(&line) {
-            tracing::warn!(%error, "a key holds only until the daemon ends");
-        }
-        used.runs.insert(key.clone(), entry);
-        used.order.push_back((now, key));
+        used.add(now, key, Entry { body: digest, run });
         Ok(run)
     }
 }
 
 impl Used {
+    fn add(&mut self, at: Timestamp, key: Key, entry: Entry) {
+        let line = Line {
+            at,
+            key: key.clone(),
+            entry,
+        };
+        if let Err(error) = self.write(&line) {
+            tracing::warn!(%error, "a key holds only until the daemon ends");
+        }
+        self.runs.insert(key.clone(), entry);
+        self.order.push_back((at, key));
+    }
+
     fn write(&mut self, line: &Line) -> io::Result<()> {
         let mut text = serde_json::to_string(line)?;
         text.push('\n');

@@ -2,6 +2,7 @@
 //!
 //! Start reading in [`server`] for connections, in `routes` for what can be asked, in `runner` for how a run gets its turn.
 
+mod accepted;
 mod app;
 mod archive;
 mod auth;
@@ -24,11 +25,13 @@ mod payload;
 mod process;
 mod queue;
 mod random;
+mod reports;
 mod routes;
 mod runner;
 mod self_test;
 pub mod server;
 mod submission;
+mod takeup;
 pub mod tokens;
 mod trace;
 mod view;

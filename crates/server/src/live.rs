@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::fault::Fault;
 use crate::language::Answer;
+use crate::reports::About;
 use crate::trace::RunTrace;
 use crate::work::Work;
 
@@ -23,6 +24,12 @@ pub(crate) struct Live {
     pub(crate) id: RunId,
     /// The token that sent it.
     pub(crate) tenant: String,
+    /// The client's own name for it.
+    pub(crate) execution_id: Option<String>,
+    /// Where the client wants the result.
+    pub(crate) callback_url: Option<String>,
+    /// Whether there is a file that says that it was accepted.
+    pub(crate) promised: bool,
     pub(crate) kind: RunKind,
     pub(crate) command: Vec<String>,
     pub(crate) tags: BTreeMap<String, String>,
@@ -88,9 +95,17 @@ pub(crate) enum Stage {
 /// What is known of a run at its arrival.
 #[derive(Debug)]
 pub(crate) struct Arrival {
+    pub(crate) id: RunId,
+    pub(crate) submitted_at: Timestamp,
+    /// How long ago that was.
+    pub(crate) waited: Duration,
     pub(crate) tenant: String,
+    /// From its submission.
     pub(crate) deadline: Duration,
     pub(crate) share: u64,
+    pub(crate) execution_id: Option<String>,
+    pub(crate) callback_url: Option<String>,
+    pub(crate) promised: bool,
     pub(crate) work: Work,
 }
 
@@ -119,23 +134,39 @@ impl Live {
     pub(crate) fn new(arrival: Arrival) -> Result<Self, Fault> {
         let cancel = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Fault::internal(format!("cannot make an eventfd: {errno}")))?;
-        let arrived = Instant::now();
+        let now = Instant::now();
+        // A clock that began after it was submitted: then it came now, and has less time left.
+        let (arrived, deadline) = match now.checked_sub(arrival.waited) {
+            Some(arrived) => (arrived, arrival.deadline),
+            None => (now, arrival.deadline.saturating_sub(arrival.waited)),
+        };
         let work = arrival.work;
         Ok(Self {
-            id: RunId::new(),
+            id: arrival.id,
             tenant: arrival.tenant,
+            execution_id: arrival.execution_id,
+            callback_url: arrival.callback_url,
+            promised: arrival.promised,
             kind: work.kind,
             command: work.command_line(),
             tags: work.tags.clone(),
             arrived,
-            submitted_at: Timestamp::now(),
-            deadline: arrived + arrival.deadline,
+            submitted_at: arrival.submitted_at,
+            deadline: arrived + deadline,
             share: arrival.share,
             trace: RunTrace::begin(),
             work: Mutex::new(Some(work)),
             cancel: Mutex::new(Some(Arc::new(cancel))),
             phase: watch::Sender::new(Phase::Queued),
         })
+    }
+
+    pub(crate) fn about(&self) -> About<'_> {
+        About {
+            run: self.id,
+            execution_id: self.execution_id.as_deref(),
+            callback_url: self.callback_url.as_deref(),
+        }
     }
 
     /// The work, for whoever carries it out; once.

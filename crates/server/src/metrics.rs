@@ -32,6 +32,10 @@ struct Counts {
     phases: BTreeMap<&'static str, Histogram>,
     requests: BTreeMap<Request, u64>,
     request_seconds: BTreeMap<String, Histogram>,
+    /// By kind and what came of it.
+    reports: BTreeMap<(&'static str, &'static str), u64>,
+    report_seconds: Histogram,
+    outbox: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +67,21 @@ impl Histogram {
 impl Metrics {
     pub(crate) fn submitted(&self) {
         self.counts().submitted += 1;
+    }
+
+    /// How many reports wait, and how large they are together.
+    pub(crate) fn outbox(&self, messages: u64, bytes: u64) {
+        self.counts().outbox = Some((messages, bytes));
+    }
+
+    /// What came of an attempt to deliver a report.
+    pub(crate) fn reported(&self, kind: &'static str, outcome: &'static str) {
+        *self.counts().reports.entry((kind, outcome)).or_default() += 1;
+    }
+
+    /// How long a report took from the outbox to its peer.
+    pub(crate) fn delivered(&self, after: Duration) {
+        self.counts().report_seconds.observe(after.as_secs_f64());
     }
 
     /// Was not taken on; the code is one of ours.
@@ -211,6 +230,9 @@ impl Metrics {
                 histogram,
             );
         }
+        if let Some((messages, bytes)) = counts.outbox {
+            page.reports(&counts, messages, bytes);
+        }
         page.text
     }
 
@@ -308,6 +330,26 @@ impl Page {
 
     fn line(&mut self, name: &str, labels: &str, value: f64) {
         let _ = writeln!(self.text, "cofferdam_{name}{{{labels}}} {value}");
+    }
+
+    fn reports(&mut self, counts: &Counts, messages: u64, bytes: u64) {
+        let help = "Reports that wait to be delivered.";
+        self.one("outbox_messages", "gauge", help, messages as f64);
+        let help = "Size of the reports that wait.";
+        self.one("outbox_bytes", "gauge", help, bytes as f64);
+        let help = "Attempts to deliver a report, by kind and outcome.";
+        self.head("reports_total", "counter", help);
+        for ((kind, outcome), count) in &counts.reports {
+            let labels = format!("kind=\"{kind}\",outcome=\"{outcome}\"");
+            self.line("reports_total", &labels, *count as f64);
+        }
+        let help = "From the outbox to the peer.";
+        self.head("report_seconds", "histogram", help);
+        self.histogram(
+            "report_seconds",
+            "outcome=\"delivered\"",
+            &counts.report_seconds,
+        );
     }
 
     fn histogram(&mut self, name: &str, labels: &str, histogram: &Histogram) {

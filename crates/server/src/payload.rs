@@ -50,6 +50,7 @@ pub(crate) fn check(bytes: &[u8], bounds: &RunBounds) -> Result<(Sealed, Submiss
         work,
         priority: 0,
         deadline,
+        origin: submission::Origin::default(),
     };
     Ok((sealed, submission))
 }

@@ -21,10 +21,6 @@ struct Place {
     arrival: u64,
 }
 
-/// There is no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
-
 /// What is to be done with the one whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -54,10 +50,13 @@ impl<T> Queue<T> {
         self.tenants.get(tenant).map_or(0, BTreeMap::len)
     }
 
-    pub(crate) fn push(&mut self, tenant: &str, priority: i8, item: T) -> Result<(), Full> {
-        if self.waiting >= self.capacity {
-            return Err(Full);
-        }
+    /// Whether one more may wait beside those that have been promised a place.
+    pub(crate) fn has_room(&self, promised: usize) -> bool {
+        self.waiting + promised < self.capacity
+    }
+
+    /// For one that found room, or has had its place before.
+    pub(crate) fn push(&mut self, tenant: &str, priority: i8, item: T) {
         self.waiting += 1;
         self.arrivals += 1;
         let place = Place {
@@ -69,7 +68,6 @@ impl<T> Queue<T> {
             self.turns.push_back(tenant.to_owned());
         }
         of_tenant.insert(place, item);
-        Ok(())
     }
 
     /// The next one that may go; `judge` is asked about the first of each tenant in turn.
@@ -132,11 +130,11 @@ mod tests {
     fn tenants_take_turns_whatever_one_of_them_sends() {
         let mut queue = Queue::new(10);
         for item in ["a1", "a2", "a3"] {
-            queue.push("a", 0, item).unwrap();
+            queue.push("a", 0, item);
         }
-        queue.push("b", 0, "b1").unwrap();
-        queue.push("c", 9, "c1").unwrap();
-        queue.push("b", 0, "b2").unwrap();
+        queue.push("b", 0, "b1");
+        queue.push("c", 9, "c1");
+        queue.push("b", 0, "b2");
         assert_eq!(queue.len(), 6);
         assert_eq!(drain(&mut queue), ["a1", "b1", "c1", "a2", "b2", "a3"]);
         assert_eq!(queue.len(), 0);
@@ -145,30 +143,31 @@ mod tests {
     #[test]
     fn within_a_tenant_priority_and_then_arrival_decide() {
         let mut queue = Queue::new(10);
-        queue.push("a", 0, "first").unwrap();
-        queue.push("a", -128, "last").unwrap();
-        queue.push("a", 5, "urgent").unwrap();
-        queue.push("a", 0, "second").unwrap();
+        queue.push("a", 0, "first");
+        queue.push("a", -128, "last");
+        queue.push("a", 5, "urgent");
+        queue.push("a", 0, "second");
         assert_eq!(drain(&mut queue), ["urgent", "first", "second", "last"]);
     }
 
     #[test]
     fn no_more_than_the_capacity_waits() {
         let mut queue = Queue::new(2);
-        queue.push("a", 0, "1").unwrap();
-        queue.push("b", 0, "2").unwrap();
-        assert_eq!(queue.push("c", 0, "3"), Err(Full));
+        queue.push("a", 0, "1");
+        queue.push("b", 0, "2");
+        assert!(!queue.has_room(0));
         assert_eq!(queue.remove(|item| *item == "1"), ["1"]);
-        assert_eq!(queue.push("c", 0, "3"), Ok(()));
+        assert!(queue.has_room(0) && !queue.has_room(1));
+        queue.push("c", 0, "3");
         assert_eq!(drain(&mut queue), ["2", "3"]);
     }
 
     #[test]
     fn a_tenant_with_enough_is_passed_over_and_a_large_one_is_waited_for() {
         let mut queue = Queue::new(10);
-        queue.push("busy", 0, "b").unwrap();
-        queue.push("large", 0, "l").unwrap();
-        queue.push("small", 0, "s").unwrap();
+        queue.push("busy", 0, "b");
+        queue.push("large", 0, "l");
+        queue.push("small", 0, "s");
         let judge = |tenant: &str, _: &&str| match tenant {
             "busy" => Verdict::PassOver,
             "large" => Verdict::Wait,

@@ -1,5 +1,7 @@
 //! Who runs when. Every run waits in one bounded queue and then has a thread of its own; one lock holds the queue and what is taken of the capacity, and nothing slow happens under it.
 
+mod admission;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,15 +12,18 @@ use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
 use jiff::Timestamp;
 
+use crate::accepted::Accepted;
 use crate::archive::Archive;
-use crate::auth::Caller;
 use crate::capacity::{self, Capacity};
 use crate::config::RunBounds;
 use crate::fault::{Fault, Refusal};
-use crate::live::{Arrival, Ended, Live, Outcome, Phase};
+use crate::live::{Ended, Live, Outcome, Phase};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Verdict};
-use crate::work::{Place, Work};
+use crate::reports::{Reports, Told};
+use crate::work::Place;
+
+pub(crate) use admission::TakenUp;
 
 /// Takes work on and sees it through.
 #[derive(Debug)]
@@ -27,6 +32,8 @@ pub(crate) struct Runner {
     pub(crate) host: Host,
     archive: Arc<Archive>,
     metrics: Arc<Metrics>,
+    reports: Arc<Reports>,
+    accepted: Accepted,
     state: Mutex<State>,
     /// Told when something enters the queue or the daemon stops.
     clock: Condvar,
@@ -47,6 +54,11 @@ struct State {
     /// What they take together.
     weight: usize,
     stopping: bool,
+    /// Whose runs are being written down and have a place in the queue already.
+    reserved: Vec<String>,
+    arrivals: u64,
+    /// Had their turn, and there was no thread for them.
+    threadless: Vec<(Arc<Live>, Fault)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +84,13 @@ pub(crate) struct Load {
 }
 
 impl Runner {
-    pub(crate) fn new(bounds: RunBounds, archive: Arc<Archive>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        bounds: RunBounds,
+        archive: Arc<Archive>,
+        metrics: Arc<Metrics>,
+        reports: Arc<Reports>,
+        accepted: Accepted,
+    ) -> Self {
         let host = Host::detect();
         let available = capacity::available_memory();
         Self {
@@ -85,11 +103,16 @@ impl Runner {
                 ended: VecDeque::new(),
                 weight: 0,
                 stopping: false,
+                reserved: Vec::new(),
+                arrivals: 0,
+                threadless: Vec::new(),
             }),
             bounds,
             host,
             archive,
             metrics,
+            reports,
+            accepted,
             clock: Condvar::new(),
             quiet: Condvar::new(),
         }
@@ -107,59 +130,6 @@ impl Runner {
             at_once: state.capacity.at_once(),
             memory_taken: state.capacity.memory_taken(),
         }
-    }
-
-    /// Takes the work on, or says at once why not.
-    pub(crate) fn submit(
-        self: &Arc<Self>,
-        work: Work,
-        caller: &Caller,
-        priority: i8,
-        deadline: Duration,
-    ) -> Result<Arc<Live>, Fault> {
-        let memory = work.memory();
-        let mut state = self.state();
-        if state.stopping {
-            return Err(Refusal::Stopping.because("it was asked to end"));
-        }
-        let share = state.capacity.share(memory).map_err(|never| {
-            let fix = format!(
-                "is more than this daemon has for all runs together; ask for at most {}",
-                never.budget
-            );
-            let asked = memory.map_or_else(|| "unlimited".to_owned(), |asked| asked.to_string());
-            Fault::invalid("limits.memory_bytes", asked, &fix)
-        })?;
-        if let Some(most) = caller.max_queued
-            && state.queue.waiting_for(&caller.id) >= most
-        {
-            return Err(Refusal::QuotaExceeded.because(format!("{most} may wait")));
-        }
-        let live = Arc::new(Live::new(Arrival {
-            tenant: caller.id.clone(),
-            deadline: deadline.min(self.bounds.longest_deadline),
-            share,
-            work,
-        })?);
-        if let Some(most) = caller.max_running {
-            state.quotas.insert(caller.id.clone(), most);
-        } else {
-            state.quotas.remove(&caller.id);
-        }
-        let full = |_| {
-            let detail = format!("{} runs wait already", self.bounds.queue);
-            Refusal::QueueFull.because(detail)
-        };
-        state
-            .queue
-            .push(&caller.id, priority, Arc::clone(&live))
-            .map_err(full)?;
-        state.known.insert(live.id, Arc::clone(&live));
-        self.metrics.submitted();
-        self.dispatch(&mut state);
-        drop(state);
-        self.clock.notify_all();
-        Ok(live)
     }
 
     /// A run that is queued, runs, or has ended not long ago.
@@ -201,8 +171,12 @@ impl Runner {
             let now = Instant::now();
             self.forget(&mut state, now);
             let expired = state.queue.remove(|live| live.deadline <= now);
-            if !expired.is_empty() {
+            let threadless = std::mem::take(&mut state.threadless);
+            if !expired.is_empty() || !threadless.is_empty() {
                 drop(state);
+                for (live, fault) in threadless {
+                    self.end_unrun(&live, Outcome::Failed(fault));
+                }
                 for live in expired {
                     self.end_unrun(&live, Outcome::Expired);
                 }
@@ -221,6 +195,7 @@ impl Runner {
 
     /// No new work; what waits is cancelled, what runs may go on for `grace` and is cancelled then. Returns how many had to be.
     pub(crate) fn stop(&self, grace: Duration) -> usize {
+        self.reports.stopping();
         let mut state = self.state();
         state.stopping = true;
         let waiting = state.queue.remove(|_| true);
@@ -267,8 +242,9 @@ impl Runner {
             if let Err(error) = started {
                 state.release(&live);
                 let fault = Fault::internal(format!("no thread could be started: {error}"));
-                let conclusion = self.conclude(&live, Outcome::Failed(fault));
-                self.finish(&live, conclusion, state);
+                // Its end is written and told, which takes a moment.
+                state.threadless.push((live, fault));
+                self.clock.notify_all();
             }
         }
     }
@@ -277,10 +253,9 @@ impl Runner {
         let _log = live.trace.log_span(live.id).entered();
         live.trace.dequeued();
         let queued = live.arrived.elapsed();
-        live.set(Phase::Running {
-            since: Timestamp::now(),
-            queued,
-        });
+        let since = Timestamp::now();
+        live.set(Phase::Running { since, queued });
+        self.reports.started(live, since);
         let place = Place {
             dir: self.archive.dir(),
             kept: self.archive.kept(),
@@ -302,6 +277,7 @@ impl Runner {
             }
         }
         let conclusion = self.conclude(live, outcome);
+        self.tell(live, &conclusion);
         let mut state = self.state();
         state.release(live);
         self.finish(live, conclusion, &mut state);
@@ -315,11 +291,24 @@ impl Runner {
         live.trace.dequeued();
         let ending = match &outcome {
             Outcome::Expired => expired(live),
-            _ => canceled(),
+            Outcome::Failed(fault) => never_started(fault),
+            Outcome::CanceledInQueue | Outcome::Finished(_) => canceled(),
         };
         self.archive.keep_unrun(live, ending);
         let conclusion = self.conclude(live, outcome);
+        self.tell(live, &conclusion);
         self.finish(live, conclusion, &mut self.state());
+    }
+
+    /// Before anybody sees that it has ended: whoever is to be told will be.
+    fn tell(&self, live: &Live, conclusion: &Conclusion) {
+        let told = self.reports.ended(live, &conclusion.ended);
+        self.metrics.ended(&conclusion.ended, &live.trace);
+        live.trace
+            .ended(live.id, live.kind.as_str(), &conclusion.ended);
+        if live.promised && told == Told::Yes {
+            self.accepted.done(live.id);
+        }
     }
 
     /// Without the lock: weighing a result reads all of it.
@@ -335,8 +324,6 @@ impl Runner {
             queued,
             total,
         };
-        self.metrics.ended(&ended, &live.trace);
-        live.trace.ended(live.id, live.kind.as_str(), &ended);
         Conclusion {
             weight: ended.weight(),
             ended: Arc::new(ended),

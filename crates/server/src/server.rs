@@ -22,6 +22,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 
+use crate::accepted::Accepted;
 use crate::app::App;
 use crate::archive::Archive;
 use crate::auth::{Exposure, Gate};
@@ -30,9 +31,11 @@ use crate::idempotency::Keys;
 use crate::language::Languages;
 use crate::metrics::Metrics;
 use crate::notify;
+use crate::reports::Reports;
 use crate::routes::table;
 use crate::runner::Runner;
 use crate::self_test::{Fitness, SelfTest};
+use crate::takeup;
 use crate::tokens::{TokenError, TokenFile};
 
 /// Starts daemons.
@@ -97,6 +100,11 @@ impl EndedBy {
     }
 }
 
+/// For answers, and for reports: however short the grace is, and however long.
+const SHORTEST_FAREWELL: Duration = Duration::from_millis(300);
+const LONGEST_FAREWELL: Duration = Duration::from_secs(2);
+/// How long a daemon before this one may take to be gone.
+const LOCKED_FOR: Duration = Duration::from_secs(1);
 const WORKERS: usize = 2;
 /// Between two tries of a self-test that failed.
 const TEST_AGAIN: Duration = Duration::from_secs(5);
@@ -124,10 +132,18 @@ impl Server {
         ));
         let metrics = Arc::new(Metrics::default());
         let tracer = Arc::new(tracer(&config).map_err(system("start a thread"))?);
+        let reports = Arc::new(Reports::start(
+            &config.callbacks,
+            &config.data_dir,
+            &metrics,
+        )?);
+        let accepted = Accepted::open(&config.data_dir).map_err(system("keep what is accepted"))?;
         let runner = Arc::new(Runner::new(
             config.runs.clone(),
             Arc::clone(&archive),
             Arc::clone(&metrics),
+            Arc::clone(&reports),
+            accepted,
         ));
         let app = Arc::new(App {
             started: Instant::now(),
@@ -135,6 +151,7 @@ impl Server {
             archive,
             metrics,
             tracer,
+            reports,
             gate,
             keys,
             self_test: SelfTest::new(),
@@ -142,8 +159,10 @@ impl Server {
             body_room: Arc::new(Semaphore::new(body_room(&config.http))),
             config,
         });
+        takeup::take_up(&app).map_err(system("take up what was accepted"))?;
         let (stop_test, test_stopped) = mpsc::channel();
-        let threads = threads(&app, test_stopped).map_err(system("start a thread"))?;
+        let threads =
+            threads(&app, address.port(), test_stopped).map_err(system("start a thread"))?;
         let (stop, stopped) = watch::channel(false);
         let listener = {
             let _inside = runtime.enter();
@@ -186,29 +205,45 @@ impl Running {
             })
         });
         let by = waited.map_err(system("wait for signals"))?;
-        self.stop();
+        self.end(Some(by));
         Ok(by)
     }
 
-    /// No new connections and no new work; what runs may go on for the grace and is cancelled then. Returns how many runs had to be.
+    /// No new connections and no new work; what runs may go on for most of the grace and is cancelled then. Returns how many runs had to be.
     pub fn stop(self) -> usize {
+        self.end(None)
+    }
+
+    fn end(self, by: Option<EndedBy>) -> usize {
+        let grace = self.app.config.grace;
+        let until = Instant::now() + grace;
         notify::tell_best_effort("STOPPING=1");
         self.stop.send_replace(true);
         let _ = self.stop_test.send(());
-        let canceled = self.app.runner.stop(self.app.config.grace);
+        let canceled = self.app.runner.stop(grace - for_reports(grace));
+        self.app.reports.exited(by);
+        let left = |least| {
+            let left = until.saturating_duration_since(Instant::now());
+            left.clamp(least, LONGEST_FAREWELL)
+        };
         // Answers to what has just ended go out.
-        let _ = self
-            .runtime
-            .block_on(async { tokio::time::timeout(Duration::from_secs(2), self.served).await });
+        let answered = async { tokio::time::timeout(left(SHORTEST_FAREWELL), self.served).await };
+        let _ = self.runtime.block_on(answered);
+        self.app.reports.stop(left(SHORTEST_FAREWELL));
         self.app.archive.stop();
         for thread in self.threads {
             let _ = thread.join();
         }
-        self.runtime.shutdown_timeout(Duration::from_secs(1));
-        self.app.tracer.stop(Duration::from_secs(2));
+        self.runtime.shutdown_timeout(SHORTEST_FAREWELL);
+        self.app.tracer.stop(SHORTEST_FAREWELL);
         tracing::info!(canceled, "ended");
         canceled
     }
+}
+
+/// What of the grace is kept for cancelling, answering and reporting.
+fn for_reports(grace: Duration) -> Duration {
+    (grace / 4).min(Duration::from_millis(500))
 }
 
 /// Connections, runs and journals all take descriptors, and the usual 1024 are for programs that have few. What runs inside has limits of its own.
@@ -260,12 +295,20 @@ fn lock(dir: &DataDir) -> Result<File, StartError> {
         .mode(0o600)
         .open(&path)
         .map_err(system("make the daemon's lock"))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::InUse {
-            path: dir.path().to_owned(),
-        }),
-        Err(errno) => Err(system("lock the data directory")(errno.into())),
+    let began = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            // The sandboxes of a daemon that was killed hold it until the kernel has ended them.
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < LOCKED_FOR => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let path = dir.path().to_owned();
+                return Err(StartError::InUse { path });
+            }
+            Err(errno) => return Err(system("lock the data directory")(errno.into())),
+        }
     }
 }
 
@@ -278,22 +321,24 @@ fn listen(address: SocketAddr) -> Result<(SocketAddr, StdListener), StartError> 
     bound().map_err(|source| StartError::Listen { address, source })
 }
 
-fn threads(app: &Arc<App>, stop: mpsc::Receiver<()>) -> io::Result<Vec<JoinHandle<()>>> {
+fn threads(app: &Arc<App>, port: u16, stop: mpsc::Receiver<()>) -> io::Result<Vec<JoinHandle<()>>> {
     let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let archive = app.archive.start()?;
     let runner = Arc::clone(&app.runner);
     let clock = named("clock").spawn(move || runner.keep_time())?;
     let tested = Arc::clone(app);
-    let test = named("self-test").spawn(move || test_until_fit(&tested, &stop))?;
-    Ok(vec![archive, clock, test])
+    let test = named("self-test").spawn(move || test_until_fit(&tested, port, &stop))?;
+    let heart = app.reports.start_heart()?;
+    Ok([archive, clock, test].into_iter().chain(heart).collect())
 }
 
-fn test_until_fit(app: &App, stop: &mpsc::Receiver<()>) {
+fn test_until_fit(app: &App, port: u16, stop: &mpsc::Receiver<()>) {
     loop {
         match app.self_test.run(&app.runner.host) {
             Fitness::Fit => {
                 tracing::info!("the self-test has passed");
                 notify::tell_best_effort("READY=1");
+                app.reports.ready(port);
                 return;
             }
             Fitness::Unfit { reason } => tracing::error!(reason, "the self-test failed"),

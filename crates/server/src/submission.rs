@@ -15,18 +15,19 @@ use cofferdam_store::model::RunKind;
 use cofferdam_toolchain::{Mode, ResultChannel};
 use data_encoding::BASE64;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ceilings::Named;
 use crate::config::RunBounds;
 use crate::fault::Fault;
+use crate::idempotency::KeyUse;
 use crate::language::{Languages, Wish};
 use crate::work::{CommandTask, Task, Work, WorkspaceWish};
 use crate::workspace::{self, Executable, MAX_FILES, PlacedFile};
 
 /// A run to be made: a command, or source code in a language.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunRequest {
     /// The program and its arguments. Either this, or `language` and `code`.
@@ -64,11 +65,18 @@ pub(crate) struct RunRequest {
     pub(crate) priority: i8,
     /// From arrival: ended by then, waiting included.
     pub(crate) deadline_ms: Option<u64>,
+    /// The client's own name for it, used in reports and kept with the run; the run's id unless said.
+    pub(crate) execution_id: Option<String>,
+    /// Where the result is sent as well; an address that the operator allows.
+    pub(crate) callback_url: Option<String>,
     /// Answer when it has ended (default), or at once with 202.
     #[serde(default = "yes")]
     pub(crate) wait: bool,
     #[serde(skip)]
     pub(crate) handler: HandlerWish,
+    /// Whether it came with an Idempotency-Key, so that it goes on without its client.
+    #[serde(skip)]
+    pub(crate) has_key: bool,
 }
 
 /// Whether a handler is called.
@@ -91,7 +99,7 @@ struct Prepared {
 }
 
 /// A file to be placed.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileRequest {
     /// Relative, such as `src/main.py`.
@@ -105,7 +113,7 @@ pub(crate) struct FileRequest {
 }
 
 /// Limits that differ from the daemon's defaults.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LimitsRequest {
     pub(crate) wall_time_ms: Option<u64>,
@@ -136,6 +144,17 @@ pub(crate) struct Submission {
     pub(crate) work: Work,
     pub(crate) priority: i8,
     pub(crate) deadline: Duration,
+    pub(crate) origin: Origin,
+}
+
+/// What a client said about its run besides the work.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Origin {
+    pub(crate) execution_id: Option<String>,
+    pub(crate) callback_url: Option<String>,
+    /// What was asked, where that must outlive the daemon.
+    pub(crate) request: Option<Vec<u8>>,
+    pub(crate) key: Option<KeyUse>,
 }
 
 const fn yes() -> bool {
@@ -156,9 +175,11 @@ impl RunRequest {
         let parent = self.parent_id(&mut problems);
         check_tags(&self.tags, &mut problems);
         self.check_kind(&mut problems);
+        self.check_name(&mut problems);
         // Also where the language's own defaults will take their place: what was asked for is the same.
         let limits = self.limits.merged(&bounds.defaults, bounds, &mut problems);
         Problems::check(problems)?;
+        let origin = self.origin();
         let Prepared {
             task,
             files,
@@ -209,6 +230,7 @@ impl RunRequest {
             work,
             priority: self.priority,
             deadline,
+            origin,
         })
     }
 
@@ -217,6 +239,27 @@ impl RunRequest {
             (HandlerWish::IfThere, event) => Mode::Auto { event },
             (HandlerWish::AsEventSays, Some(event)) => Mode::Handler { event },
             (HandlerWish::AsEventSays, None) => Mode::Script,
+        }
+    }
+
+    fn origin(&self) -> Origin {
+        let outlives = !self.wait || self.has_key;
+        Origin {
+            execution_id: self.execution_id.clone(),
+            callback_url: self.callback_url.clone(),
+            request: outlives.then(|| serde_json::to_vec(self).unwrap_or_default()),
+            key: None,
+        }
+    }
+
+    fn check_name(&self, problems: &mut Vec<Problem>) {
+        let Some(name) = &self.execution_id else {
+            return;
+        };
+        if cofferdam_callback::message::check_id("execution_id", name).is_err() {
+            let fix =
+                "use 1 to 128 letters, digits, `_`, `-`, `.`, beginning with a letter or digit";
+            problems.push(Problem::new("execution_id", name, fix));
         }
     }
 

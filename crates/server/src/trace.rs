@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use cofferdam_contract::ending::Ending;
 use cofferdam_observe::{Attribute, Kind, Span, SpanClock, SpanId, Status, TraceContext, Tracer};
 use cofferdam_store::RunId;
+use cofferdam_store::outbox::TraceHeaders;
 
 use crate::live::{Ended, Outcome};
 use crate::metrics;
@@ -51,6 +52,7 @@ pub(crate) struct PhaseGuard<'a> {
     trace: &'a RunTrace,
     phase: RunPhase,
     began: Instant,
+    context: TraceContext,
 }
 
 tokio::task_local! {
@@ -70,6 +72,14 @@ pub(crate) fn current_id() -> Option<String> {
 /// Everything in it belongs to this request.
 pub(crate) async fn within<F: Future>(trace: Arc<RequestTrace>, work: F) -> F::Output {
     CURRENT.scope(trace, work).await
+}
+
+/// The same for work that is done on a thread of its own.
+pub(crate) fn carried<T>(trace: Option<Arc<RequestTrace>>, work: impl FnOnce() -> T) -> T {
+    match trace {
+        Some(trace) => CURRENT.sync_scope(trace, work),
+        None => work(),
+    }
 }
 
 impl RequestTrace {
@@ -166,12 +176,6 @@ impl RunTrace {
         self.context.trace.to_string()
     }
 
-    /// The headers `traceparent` and `tracestate` of a request to somebody else about this run. Made once for a message that is sent again and again: it is the same message.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for whoever sends callbacks"))]
-    pub(crate) fn outgoing(&self) -> Vec<(&'static str, String)> {
-        self.context.child().headers()
-    }
-
     /// Around log lines.
     pub(crate) fn log_span(&self, run: RunId) -> tracing::Span {
         tracing::error_span!(
@@ -185,7 +189,7 @@ impl RunTrace {
 
     /// Its turn has come; until now it waited.
     pub(crate) fn dequeued(&self) {
-        self.phase_done(RunPhase::Queue, None);
+        self.phase_done(RunPhase::Queue, self.context.child(), None);
     }
 
     pub(crate) fn phase(&self, phase: RunPhase) -> PhaseGuard<'_> {
@@ -193,6 +197,7 @@ impl RunTrace {
             trace: self,
             phase,
             began: Instant::now(),
+            context: self.context.child(),
         }
     }
 
@@ -251,7 +256,7 @@ impl RunTrace {
     }
 
     /// From `began`, or from the run's arrival, until now.
-    fn phase_done(&self, phase: RunPhase, began: Option<Instant>) {
+    fn phase_done(&self, phase: RunPhase, context: TraceContext, began: Option<Instant>) {
         let now = Instant::now();
         let took = began.map_or_else(
             || self.clock.elapsed(),
@@ -264,7 +269,7 @@ impl RunTrace {
             return;
         }
         self.tracer.record(Span {
-            context: self.context.child(),
+            context,
             parent: Some(self.context.span),
             name: phase.name().into(),
             kind: match phase {
@@ -287,9 +292,20 @@ fn error(message: &str) -> Status {
     }
 }
 
+impl PhaseGuard<'_> {
+    /// What messages to others carry that are made in this phase. Made once for a message that is sent again and again: it is the same message.
+    pub(crate) fn headers(&self) -> TraceHeaders {
+        TraceHeaders {
+            parent: self.context.traceparent(),
+            state: self.context.tracestate().map(str::to_owned),
+        }
+    }
+}
+
 impl Drop for PhaseGuard<'_> {
     fn drop(&mut self) {
-        self.trace.phase_done(self.phase, Some(self.began));
+        let context = self.context.clone();
+        self.trace.phase_done(self.phase, context, Some(self.began));
     }
 }
 
@@ -308,10 +324,8 @@ mod tests {
     #[test]
     fn what_is_sent_about_a_run_stays_in_its_trace() {
         let trace = RunTrace::begin();
-        let headers = trace.outgoing();
-        let (name, value) = headers.first().unwrap();
-        assert_eq!(*name, "traceparent");
-        let sent = TraceContext::from_headers([value.as_bytes()], []).unwrap();
+        let headers = trace.phase(RunPhase::Callback).headers();
+        let sent = TraceContext::from_headers([headers.parent.as_bytes()], []).unwrap();
         assert_eq!(sent.trace.to_string(), trace.id());
         assert_ne!(sent.span, trace.context.span);
     }

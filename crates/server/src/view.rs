@@ -20,6 +20,8 @@ use crate::live::{Ended, Finished, Live, Outcome, Phase, Stage};
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct RunView {
     pub(crate) run_id: String,
+    /// The sender's own name for it.
+    pub(crate) execution_id: Option<String>,
     pub(crate) state: State,
     /// `queued`, `running`, `success`, `failure`, `timeout`, `limit`, `canceled`, `never_started`, `interrupted`.
     pub(crate) status: String,
@@ -105,6 +107,7 @@ pub(crate) struct LeftOutView {
 impl RunView {
     pub(crate) fn of_live(live: &Live, request_id: &str) -> Self {
         let mut view = Self::empty(live.id.to_string(), Source::Live);
+        view.execution_id.clone_from(&live.execution_id);
         view.kind = live.kind.as_str().to_owned();
         view.command.clone_from(&live.command);
         view.tags.clone_from(&live.tags);
@@ -127,6 +130,7 @@ impl RunView {
         let mut view = Self::empty(run.opening.run_id.to_string(), Source::History);
         view.kind = run.opening.kind.as_str().to_owned();
         view.command = run.opening.command;
+        view.execution_id = run.opening.execution_id;
         view.tags = run.opening.tags;
         view.started_at = Some(run.opening.started_at.to_string());
         view.status = run.status.as_str().to_owned();
@@ -166,6 +170,7 @@ impl RunView {
     fn empty(run_id: String, source: Source) -> Self {
         Self {
             run_id,
+            execution_id: None,
             state: State::Queued,
             status: "queued".to_owned(),
             kind: String::new(),

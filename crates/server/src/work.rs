@@ -114,6 +114,11 @@ impl Work {
         }
     }
 
+    /// Whether the program can answer apart from what it prints.
+    pub(crate) fn answers(&self) -> bool {
+        self.channel().is_open()
+    }
+
     fn channel(&self) -> ResultChannel {
         match &self.task {
             Task::Command(task) => task.channel,
@@ -169,6 +174,8 @@ impl Work {
         recording.kind = self.kind;
         recording.tags = self.tags;
         recording.parent = self.parent;
+        recording.sender = Some(live.tenant.clone());
+        recording.execution_id.clone_from(&live.execution_id);
         if let Task::Payload(sealed) = &self.task {
             recording.payload = Some(sealed.json().clone());
         }
@@ -240,6 +247,7 @@ impl Work {
         let mut recording = place.recording();
         recording.kind = RunKind::Build;
         recording.parent = Some(live.id);
+        recording.sender = Some(live.tenant.clone());
         recording.artifacts = None;
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());

@@ -7,7 +7,9 @@
 //! objects/ab/cdef…  contents, by their digest
 //! tokens.json       who may use the daemon
 //! idempotency.jsonl which run a client's key stands for
+//! accepted/ID.job  a run that the daemon has promised, until it has ended and is told of; holds what the client sent
 //! daemon.lock       held by the daemon that uses this directory
+//! daemon.session    the session that the daemon reports for, until it has said that it ends
 //! outbox.db         what is still to be told to others (SQLite, WAL)
 //! couriers/ID.lock  locked for as long as a process that tells it lives
 //! audit-head        the last entry of the audit chain, kept apart from the chain
@@ -77,6 +79,11 @@ impl DataDir {
 
     pub fn couriers(&self) -> PathBuf {
         self.path.join("couriers")
+    }
+
+    /// What the daemon has promised.
+    pub fn accepted(&self) -> PathBuf {
+        self.path.join("accepted")
     }
 
     pub fn audit_head(&self) -> PathBuf {

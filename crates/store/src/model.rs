@@ -32,6 +32,12 @@ pub struct Opening {
     pub tags: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<RunId>,
+    /// The id of the token that sent it to a daemon; `None` for what no daemon ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<String>,
+    /// The sender's own name for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<String>,
     /// What was allowed: limits, network, root, workspace, mounts, waivers.
     pub policy: Value,
     /// The sealed payload, where one was executed.

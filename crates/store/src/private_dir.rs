@@ -97,6 +97,23 @@ pub fn sweep_best_effort(dir: &DataDir) {
     }
 }
 
+/// Removes what a killed process left of this run, however young it is: for whoever knows that nobody else makes it now.
+pub fn remove_left(dir: &DataDir, run: RunId) -> Result<(), StoreError> {
+    const TRIES: usize = 100;
+    let path = dir.work().join(run.to_string());
+    let Ok(lock) = File::open(&path) else {
+        return Ok(());
+    };
+    for _ in 0..TRIES {
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            break;
+        }
+        // The kernel is about to end what holds it.
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    remove_tree(&path).map_err(StoreError::io("remove", &path))
+}
+
 /// Removes a tree that a program made: as deep as it likes, with directories that it closed to us. Neither the stack nor the number of descriptors depends on the depth: what is deep
 /// is moved up first. Nothing of it runs any more, and no link is followed.
 fn remove_tree(top: &Path) -> io::Result<()> {
@@ -190,6 +207,18 @@ mod tests {
         assert!(path.exists());
         drop(private);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_run_that_is_taken_up_again_finds_its_place_free() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(place.path());
+        let run = RunId::new();
+        remove_left(&dir, run).unwrap();
+        fs::create_dir_all(dir.work().join(run.to_string()).join("deep")).unwrap();
+        assert!(PrivateDir::create(&dir, run).is_err());
+        remove_left(&dir, run).unwrap();
+        PrivateDir::create(&dir, run).unwrap();
     }
 
     #[test]

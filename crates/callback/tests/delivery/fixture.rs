@@ -105,6 +105,7 @@ pub(crate) fn message(url: &str, run: &str, kind: Kind, key: &str) -> Message {
         idempotency_key: key.to_owned(),
         body: format!("{{\"key\":\"{key}\"}}").into_bytes(),
         authorization: Some("plane".to_owned()),
+        trace: None,
         peer: Who::ControlPlane,
     }
 }

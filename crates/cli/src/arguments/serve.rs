@@ -38,7 +38,7 @@ pub(crate) struct ServeArgs {
     /// The largest request [default: 16m].
     #[arg(long, value_name = "SIZE", value_parser = value(ServeKey::MaxBody))]
     max_body: Option<String>,
-    /// How long running work may go on after SIGTERM; then it is cancelled [default: 10s].
+    /// How long it may take to end after SIGTERM, reports included; what still runs shortly before is cancelled [default: 2s].
     #[arg(long, value_name = "TIME", value_parser = value(ServeKey::Grace))]
     grace: Option<String>,
     /// A directory with manifests of further languages. Can be given more than once.
@@ -53,6 +53,24 @@ pub(crate) struct ServeArgs {
     /// Which part of the traces that begin here is told, from 0 to 1 [env: OTEL_TRACES_SAMPLER_ARG] [default: 1].
     #[arg(long, value_name = "PART", value_parser = value(ServeKey::OtlpSampling))]
     otlp_sampling: Option<String>,
+    /// Report every run to this control plane: `/internal/executions/ID/result` and its like below this address [env: COFFERDAM_CONTROL_PLANE].
+    #[arg(long, value_name = "URL", help_heading = "Callbacks", value_parser = value(ServeKey::ControlPlane))]
+    control_plane: Option<String>,
+    /// The file with the control plane's token, read for each attempt. Without it, the token is taken from the variable COFFERDAM_CONTROL_PLANE_TOKEN [env: COFFERDAM_CONTROL_PLANE_TOKEN_FILE].
+    #[arg(long, value_name = "FILE", help_heading = "Callbacks", value_parser = value(ServeKey::ControlPlaneTokenFile))]
+    control_plane_token_file: Option<String>,
+    /// The session that this daemon reports for [env: COFFERDAM_SESSION_ID] [default: a new one].
+    #[arg(long, value_name = "ID", help_heading = "Callbacks", value_parser = value(ServeKey::SessionId))]
+    session_id: Option<String>,
+    /// An address to which clients may have results sent: `hooks.example.com`, `*.example.com:443`, `10.1.0.0/16`, `*`. Can be given more than once.
+    #[arg(long, value_name = "PATTERN", help_heading = "Callbacks", value_parser = value(ServeKey::CallbacksAllow))]
+    callback_allow: Vec<String>,
+    /// Of those, also addresses of this machine.
+    #[arg(long, help_heading = "Callbacks")]
+    callback_allow_loopback: bool,
+    /// Of those, also private addresses that no pattern names.
+    #[arg(long, help_heading = "Callbacks")]
+    callback_allow_private: bool,
     /// Log more; COFFERDAM_LOG says what exactly [env: COFFERDAM_LOG].
     #[arg(long)]
     debug: bool,
@@ -63,6 +81,8 @@ impl ServeArgs {
     pub(crate) fn said(&self) -> Vec<(ServeKey, Vec<String>)> {
         let overcommit = self.overcommit.then(|| OVERCOMMIT.to_owned());
         let debug = self.debug.then(|| "debug".to_owned());
+        let loopback = self.callback_allow_loopback.then(|| "true".to_owned());
+        let private = self.callback_allow_private.then(|| "true".to_owned());
         let memory = self.memory_budget.clone().or(overcommit);
         let one = [
             (ServeKey::Listen, self.listen.clone()),
@@ -75,6 +95,14 @@ impl ServeArgs {
             (ServeKey::MaxOpenFiles, self.max_open_files.clone()),
             (ServeKey::MaxBody, self.max_body.clone()),
             (ServeKey::Grace, self.grace.clone()),
+            (ServeKey::ControlPlane, self.control_plane.clone()),
+            (
+                ServeKey::ControlPlaneTokenFile,
+                self.control_plane_token_file.clone(),
+            ),
+            (ServeKey::SessionId, self.session_id.clone()),
+            (ServeKey::CallbacksAllowLoopback, loopback),
+            (ServeKey::CallbacksAllowPrivate, private),
             (ServeKey::OtlpEndpoint, self.otlp_endpoint.clone()),
             (ServeKey::OtlpServiceName, self.otlp_service_name.clone()),
             (ServeKey::OtlpSampling, self.otlp_sampling.clone()),
@@ -83,7 +111,10 @@ impl ServeArgs {
         let one = one
             .into_iter()
             .filter_map(|(key, text)| Some((key, vec![text?])));
-        let many = [(ServeKey::Languages, self.languages.clone())];
+        let many = [
+            (ServeKey::Languages, self.languages.clone()),
+            (ServeKey::CallbacksAllow, self.callback_allow.clone()),
+        ];
         let many = many.into_iter().filter(|(_, texts)| !texts.is_empty());
         one.chain(many).collect()
     }
@@ -156,5 +187,6 @@ Examples:
   curl -s 127.0.0.1:8080/v1/runs -H 'content-type: application/json' -d '{\"command\": [\"echo\", \"hello\"]}'
 
   cofferdam token create ci && cofferdam serve --listen 0.0.0.0:8080
+  cofferdam serve --control-plane https://plane.example.com --control-plane-token-file /run/secrets/plane
 
 Exit code: 143 after SIGTERM, 130 after Ctrl-C, 125 when it could not start.";

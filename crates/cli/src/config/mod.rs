@@ -17,7 +17,7 @@ mod yaml;
 
 pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};
-pub(crate) use serve::{OVERCOMMIT, check as check_serve, with_otlp_headers};
+pub(crate) use serve::{OVERCOMMIT, ServeSettings, check as check_serve, with_otlp_headers};
 pub(crate) use serve_key::ServeKey;
 pub(crate) use setting::{Choice, Flags, Merged};
 pub(crate) use show::{json, table};

@@ -12,11 +12,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cofferdam_callback::ControlPlane;
+use cofferdam_callback::message::check_id;
+use cofferdam_callback::policy::{BadPattern, Pattern};
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::units::{Bytes, Cap, format_duration, parse_duration};
 use cofferdam_observe::Endpoint;
 use cofferdam_server::Config;
-use cofferdam_server::config::MemoryBudget;
+use cofferdam_server::config::{MemoryBudget, TokenSource};
 use cofferdam_server::log;
 use cofferdam_store::DataDir;
 
@@ -205,11 +208,27 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
             config.grace = parse_duration(text).map_err(|bad| bad.to_string())?;
         }
         ServeKey::Languages => config.languages.push(directory(text)?),
-        ServeKey::ControlPlane if text == NONE => {}
-        ServeKey::ControlPlane => drop(url(text)?),
-        ServeKey::CallbacksAllow => pattern(text)?,
-        ServeKey::CallbacksAllowLoopback | ServeKey::CallbacksAllowPrivate => {
-            text.parse::<Switch>()?;
+        ServeKey::ControlPlane if text == NONE => config.callbacks.control_plane = None,
+        ServeKey::ControlPlane => {
+            let plane = ControlPlane::new(text, ControlPlane::PREFIX, None);
+            config.callbacks.control_plane = Some(plane.map_err(|bad| bad.to_string())?);
+        }
+        ServeKey::ControlPlaneTokenFile => {
+            config.callbacks.token = Some(TokenSource::File(directory(text)?));
+        }
+        ServeKey::SessionId => {
+            check_id("session_id", text).map_err(|bad| bad.to_string())?;
+            config.callbacks.session = Some(text.to_owned());
+        }
+        ServeKey::CallbacksAllow => {
+            let pattern: Pattern = text.parse().map_err(|bad: BadPattern| bad.to_string())?;
+            config.callbacks.policy.allow.push(pattern);
+        }
+        ServeKey::CallbacksAllowLoopback => {
+            config.callbacks.policy.allow_loopback = text.parse::<Switch>()? == Switch::On;
+        }
+        ServeKey::CallbacksAllowPrivate => {
+            config.callbacks.policy.allow_private = text.parse::<Switch>()? == Switch::On;
         }
         ServeKey::OtlpEndpoint if text == NONE => config.otlp.endpoint = None,
         ServeKey::OtlpEndpoint => {
@@ -271,6 +290,8 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
         ServeKey::OtlpEndpoint
         | ServeKey::Languages
         | ServeKey::ControlPlane
+        | ServeKey::ControlPlaneTokenFile
+        | ServeKey::SessionId
         | ServeKey::CallbacksAllow => said.unwrap_or(NONE).to_owned(),
     }
 }
@@ -330,24 +351,6 @@ fn directory(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-fn url(text: &str) -> Result<&str, String> {
-    let rest = text
-        .strip_prefix("https://")
-        .or_else(|| text.strip_prefix("http://"));
-    match rest {
-        Some(rest) if !rest.is_empty() && !text.contains([' ', '@']) => Ok(text),
-        _ => Err("is not a URL; write one such as `https://control.example`".to_owned()),
-    }
-}
-
-/// What a pattern means is checked by those who use it.
-fn pattern(text: &str) -> Result<(), String> {
-    if text.is_empty() || text.contains(char::is_whitespace) {
-        return Err("is not a pattern of addresses; write one such as `*.example.com`".to_owned());
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,7 +384,8 @@ mod tests {
             | ServeKey::MaxOpenFiles
             | ServeKey::MaxConnections
             | ServeKey::RememberRuns => "7",
-            ServeKey::Languages => "/etc/languages",
+            ServeKey::Languages | ServeKey::ControlPlaneTokenFile => "/etc/languages",
+            ServeKey::SessionId => "s-1",
             ServeKey::ControlPlane | ServeKey::OtlpEndpoint => "http://127.0.0.1:7",
             ServeKey::CallbacksAllow => "*.example.com",
             ServeKey::CallbacksAllowLoopback | ServeKey::CallbacksAllowPrivate => "true",

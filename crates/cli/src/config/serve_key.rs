@@ -25,6 +25,8 @@ pub(crate) enum ServeKey {
     Grace,
     Languages,
     ControlPlane,
+    ControlPlaneTokenFile,
+    SessionId,
     CallbacksAllow,
     CallbacksAllowLoopback,
     CallbacksAllowPrivate,
@@ -45,7 +47,7 @@ pub(crate) enum Many {
 pub(crate) const SECTIONS: [&str; 2] = ["callbacks", "otlp"];
 
 impl ServeKey {
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::Listen,
         Self::Concurrency,
         Self::Queue,
@@ -68,6 +70,8 @@ impl ServeKey {
         Self::Grace,
         Self::Languages,
         Self::ControlPlane,
+        Self::ControlPlaneTokenFile,
+        Self::SessionId,
         Self::CallbacksAllow,
         Self::CallbacksAllowLoopback,
         Self::CallbacksAllowPrivate,
@@ -102,6 +106,8 @@ impl ServeKey {
             Self::Grace => "grace",
             Self::Languages => "languages",
             Self::ControlPlane => "control_plane",
+            Self::ControlPlaneTokenFile => "control_plane_token_file",
+            Self::SessionId => "session_id",
             Self::CallbacksAllow => "callbacks.allow",
             Self::CallbacksAllowLoopback => "callbacks.allow_loopback",
             Self::CallbacksAllowPrivate => "callbacks.allow_private",
@@ -116,6 +122,8 @@ impl ServeKey {
         match self {
             Self::Listen => Some("COFFERDAM_LISTEN"),
             Self::ControlPlane => Some("COFFERDAM_CONTROL_PLANE"),
+            Self::ControlPlaneTokenFile => Some("COFFERDAM_CONTROL_PLANE_TOKEN_FILE"),
+            Self::SessionId => Some("COFFERDAM_SESSION_ID"),
             Self::OtlpEndpoint => Some("OTEL_EXPORTER_OTLP_ENDPOINT"),
             Self::OtlpServiceName => Some("OTEL_SERVICE_NAME"),
             Self::OtlpSampling => Some("OTEL_TRACES_SAMPLER_ARG"),
@@ -138,6 +146,11 @@ impl ServeKey {
             Self::Grace => Some("--grace"),
             Self::Languages => Some("--languages"),
             Self::ControlPlane => Some("--control-plane"),
+            Self::ControlPlaneTokenFile => Some("--control-plane-token-file"),
+            Self::SessionId => Some("--session-id"),
+            Self::CallbacksAllow => Some("--callback-allow"),
+            Self::CallbacksAllowLoopback => Some("--callback-allow-loopback"),
+            Self::CallbacksAllowPrivate => Some("--callback-allow-private"),
             Self::OtlpEndpoint => Some("--otlp-endpoint"),
             Self::OtlpServiceName => Some("--otlp-service-name"),
             Self::OtlpSampling => Some("--otlp-sampling"),

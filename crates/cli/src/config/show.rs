@@ -176,8 +176,10 @@ serve.request_timeout           30 s            default
 serve.remember_for              10 min          default
 serve.remember_runs             1000            default
 serve.remember_size             64 MiB          default
-serve.grace                     10 s            default
+serve.grace                     2 s             default
 serve.control_plane             none            default
+serve.control_plane_token_file  none            default
+serve.session_id                none            default
 serve.callbacks.allow_loopback  false           default
 serve.callbacks.allow_private   false           default
 serve.otlp.endpoint             none            default
@@ -191,7 +193,7 @@ serve.log                       info            default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 13 + 27));
+        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 13 + 29));
         assert_eq!(
             shown[3],
             json!({

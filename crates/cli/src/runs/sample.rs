@@ -39,6 +39,8 @@ pub(crate) fn opening() -> Opening {
         backend: "native".to_owned(),
         tags: [("branch".to_owned(), "main".to_owned())].into(),
         parent: Some(id(0)),
+        sender: None,
+        execution_id: None,
         policy: json!({"limits": {"memory_bytes": 64 << 20}, "network": "denied", "mounts": []}),
         payload: None,
         host: HostFacts {

@@ -25,6 +25,8 @@ pub(super) struct About {
     pub(super) kind: RunKind,
     pub(super) tags: BTreeMap<String, String>,
     pub(super) parent: Option<RunId>,
+    pub(super) sender: Option<String>,
+    pub(super) execution_id: Option<String>,
     pub(super) payload: Option<Value>,
 }
 
@@ -74,6 +76,8 @@ pub(super) fn opening(
         backend: request.backend.as_str().to_owned(),
         tags,
         parent: about.parent,
+        sender: about.sender,
+        execution_id: about.execution_id,
         policy,
         payload,
         host: HostFacts {

@@ -36,9 +36,11 @@ pub(crate) struct ExecuteRequest {
     pub(crate) event: Option<Value>,
     /// The same as a JSON text.
     pub(crate) stdin: Option<String>,
-    /// The client's own name for it, given back in the answer. Not kept: what has a tag is never pruned, and every execution would have one.
+    /// The client's own name for it, given back in the answer, used in reports and kept with the run.
     pub(crate) execution_id: Option<String>,
-    /// The same holds for this.
+    /// Where the result is sent as well; an address that the operator allows.
+    pub(crate) callback_url: Option<String>,
+    /// Not kept.
     #[allow(
         dead_code,
         reason = "accepted, because clients of this interface send it"
@@ -99,7 +101,7 @@ async fn answer(
     let execution_id = request.execution_id.clone();
     let mut submission = app.check_one(request.into_run()?).await?;
     submission.work.room = Some(room);
-    let live = submit(app, submission, caller)?;
+    let live = submit(app, submission, caller).await?;
     let ended = await_or_cancel(app, &live).await;
     let ended = ended.ok_or_else(|| Fault::internal("the run was lost"))?;
     let run_id = live.id.to_string();
@@ -145,13 +147,16 @@ impl ExecuteRequest {
                 ..LimitsRequest::default()
             },
             handler: HandlerWish::IfThere,
+            execution_id: self.execution_id,
+            callback_url: self.callback_url,
             wait: true,
             ..RunRequest::default()
         })
     }
 }
 
-fn told(
+/// How it ended, in the words of this interface.
+pub(crate) fn told(
     ended: &Ended,
     run_id: String,
     execution_id: Option<String>,

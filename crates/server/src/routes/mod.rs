@@ -7,6 +7,6 @@ mod runs;
 mod submit;
 pub(crate) mod table;
 
-pub(crate) use execute::{ExecuteAnswer, ExecuteMetrics, ExecuteRequest};
+pub(crate) use execute::{ExecuteAnswer, ExecuteMetrics, ExecuteRequest, told};
 pub(crate) use runs::{ListAnswer, ListQuery};
 pub(crate) use submit::{BatchAnswer, BatchItem};

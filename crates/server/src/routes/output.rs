@@ -61,7 +61,7 @@ pub(super) async fn logs(
     query: Result<UrlQuery<LogsQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Fault> {
     let UrlQuery(query) = query.map_err(bad_query)?;
-    let run = id_of(&find(&app, &caller, &id)?);
+    let run = id_of(&find(&app, &caller, &id).await?);
     let is_known = app.runner.find(run).is_some();
     let chunks = app
         .blocking(
@@ -141,7 +141,7 @@ pub(super) async fn events(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
-    let source = match find(&app, &caller, &id)? {
+    let source = match find(&app, &caller, &id).await? {
         Asked::Live(live) => Source::Live(live),
         Asked::Stored(run) => {
             app.blocking(move |app| app.archive.read_run(|history| history.get(run).map(drop)))
@@ -183,7 +183,7 @@ pub(super) async fn artifacts(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    let (run, artifacts, left_out) = left(&app, &find(&app, &caller, &id)?).await?;
+    let (run, artifacts, left_out) = left(&app, &find(&app, &caller, &id).await?).await?;
     Ok(Json(json!({
         "run_id": run.to_string(),
         "artifacts": artifacts.iter().map(ArtifactView::from).collect::<Vec<_>>(),
@@ -196,7 +196,7 @@ pub(super) async fn artifact(
     Extension(caller): Extension<Caller>,
     Path((id, path)): Path<(String, String)>,
 ) -> Result<Response, Fault> {
-    let (run, artifacts, _) = left(&app, &find(&app, &caller, &id)?).await?;
+    let (run, artifacts, _) = left(&app, &find(&app, &caller, &id).await?).await?;
     let found = artifacts.into_iter().find(|artifact| artifact.path == path);
     let artifact = found.ok_or_else(|| StoreError::NoSuchArtifact {
         run: run.to_string(),

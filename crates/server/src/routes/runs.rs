@@ -1,4 +1,4 @@
-//! Looking at runs and cancelling them. A token that may only run things sees what it has sent itself, for as long as the daemon remembers that.
+//! Looking at runs and cancelling them. A token that may only run things sees what it has sent itself, before and after a restart of the daemon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,8 +83,11 @@ pub(super) async fn list(
             next: None,
         }));
     }
-    caller.must(Scope::Read)?;
-    let query = query.checked()?;
+    let mut query = query.checked()?;
+    if !caller.may(Scope::Read) {
+        caller.must(Scope::Run)?;
+        query.sender = Some(caller.id.clone());
+    }
     let page = app
         .blocking(move |app| app.archive.read_all(|history| history.list(&query)))
         .await?;
@@ -100,7 +103,7 @@ pub(super) async fn show(
     Extension(RequestId(request_id)): Extension<RequestId>,
     Path(id): Path<String>,
 ) -> Result<Json<RunView>, Fault> {
-    let view = match find(&app, &caller, &id)? {
+    let view = match find(&app, &caller, &id).await? {
         Asked::Live(live) => RunView::of_live(&live, &request_id),
         Asked::Stored(id) => {
             app.blocking(move |app| {
@@ -121,7 +124,7 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
-    let live = match find(&app, &caller, &id)? {
+    let live = match find(&app, &caller, &id).await? {
         Asked::Live(live) => live,
         Asked::Stored(id) => {
             // Known to the history, so that it has ended or is another process's.
@@ -144,7 +147,7 @@ pub(super) async fn cancel(
 }
 
 /// The run, if this caller may see it. What may not be seen looks like what is not there.
-pub(super) fn find(app: &App, caller: &Caller, text: &str) -> Result<Asked, Fault> {
+pub(super) async fn find(app: &Arc<App>, caller: &Caller, text: &str) -> Result<Asked, Fault> {
     let id = archive::parse_id(text)?;
     let missing = || {
         Fault::from(StoreError::NoSuchRun {
@@ -155,7 +158,14 @@ pub(super) fn find(app: &App, caller: &Caller, text: &str) -> Result<Asked, Faul
         Some(live) if caller.may(Scope::Read) || live.tenant == caller.id => Ok(Asked::Live(live)),
         Some(_) => Err(missing()),
         None if caller.may(Scope::Read) => Ok(Asked::Stored(id)),
-        None => Err(missing()),
+        None => {
+            let sent = app.blocking(move |app| app.archive.read_run(|history| history.get(id)));
+            let sender = sent.await?.opening.sender;
+            if sender.as_deref() != Some(&caller.id) {
+                return Err(missing());
+            }
+            Ok(Asked::Stored(id))
+        }
     }
 }
 

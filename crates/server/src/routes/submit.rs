@@ -12,15 +12,16 @@ use cofferdam_store::RunId;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::app::{App, RequestId};
+use crate::app::{Abandoned, App, RequestId};
 use crate::auth::Caller;
 use crate::body;
 use crate::fault::{ErrorBody, Fault, Refusal};
-use crate::idempotency::Key;
+use crate::idempotency::{Key, KeyUse};
 use crate::live::{Live, Outcome};
 use crate::payload;
 use crate::submission::{BatchRequest, RunRequest, Submission};
 use crate::tokens::Scope;
+use crate::trace;
 use crate::view::RunView;
 
 /// What became of a batch, in its order.
@@ -50,21 +51,28 @@ pub(super) async fn run(
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
     let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
-    let request: RunRequest = body::parse(&bytes)?;
+    let mut request: RunRequest = body::parse(&bytes)?;
     let wait = request.wait;
+    let key = Key::of(&headers, &caller.id)?;
+    request.has_key = key.is_some();
     let mut submission = app.check_one(request).await?;
     submission.work.room = Some(room);
-    let key = Key::of(&headers, &caller.id)?;
     let Some(key) = key else {
-        let live = submit(&app, submission, &caller)?;
+        let live = submit(&app, submission, &caller).await?;
         if wait {
             await_or_cancel(&app, &live).await;
         }
         return Ok(answer(&live, &request_id));
     };
-    let id = app.keys.once(key, &bytes, || {
-        submit(&app, submission, &caller).map(|live| live.id)
-    })?;
+    let of_thread = Arc::clone(&app);
+    let id = unblocked(move || {
+        submission.origin.key = Some(KeyUse::new(&key, &bytes));
+        of_thread.keys.once(key, &bytes, || {
+            let live = of_thread.submit(submission, &caller)?;
+            Ok(live.id)
+        })
+    })
+    .await?;
     match app.runner.find(id) {
         Some(live) => {
             if wait {
@@ -86,23 +94,25 @@ pub(super) async fn batch(
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
     let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
-    let request: BatchRequest = body::parse(&bytes)?;
+    let mut request: BatchRequest = body::parse(&bytes)?;
     if request.runs.is_empty() || request.runs.len() > MAX_BATCH {
         let fix = format!("send 1 to {MAX_BATCH} runs");
         return Err(Fault::invalid("runs", request.runs.len(), &fix));
     }
+    for run in &mut request.runs {
+        run.wait = request.wait;
+    }
     let submissions = app.check(request.runs).await?;
-    let mut taken = Vec::new();
+    let (mut taken, mut guards) = (Vec::new(), Vec::new());
     for mut submission in submissions {
         submission.work.room = Some(room.clone());
-        taken.push(submit(&app, submission, &caller));
+        let one = submit(&app, submission, &caller).await;
+        if request.wait {
+            guards.extend(one.iter().map(|live| app.abandoned(live)));
+        }
+        taken.push(one);
     }
     if request.wait {
-        let guards: Vec<_> = taken
-            .iter()
-            .flatten()
-            .map(|live| app.abandoned(live))
-            .collect();
         for live in taken.iter().flatten() {
             live.ended().await;
         }
@@ -137,7 +147,7 @@ pub(super) async fn payload(
     let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
     let (sealed, mut submission) = payload::check(&bytes, app.runner.bounds())?;
     submission.work.room = Some(room);
-    let live = submit(&app, submission, &caller)?;
+    let live = submit(&app, submission, &caller).await?;
     let ended = await_or_cancel(&app, &live).await;
     let Some(ended) = ended else {
         return Err(Fault::internal("the run was lost"));
@@ -158,17 +168,34 @@ pub(super) async fn payload(
     Ok(response)
 }
 
-pub(super) fn submit(
-    app: &App,
+/// What is to be on the disk first is written on a thread that may block.
+pub(super) async fn submit(
+    app: &Arc<App>,
     submission: Submission,
     caller: &Caller,
 ) -> Result<Arc<Live>, Fault> {
-    app.submit(
-        submission.work,
-        caller,
-        submission.priority,
-        submission.deadline,
-    )
+    if !app.runner.promises(&submission) {
+        return app.submit(submission, caller);
+    }
+    let (app, caller) = (Arc::clone(app), caller.clone());
+    let outlives = submission.origin.request.is_some();
+    let (live, guard) = unblocked(move || {
+        let live = app.submit(submission, &caller)?;
+        // Nobody may be there any more to hear of it.
+        let guard = (!outlives).then(|| app.abandoned(&live));
+        Ok((live, guard))
+    })
+    .await?;
+    guard.map(Abandoned::disarm);
+    Ok(live)
+}
+
+async fn unblocked<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let trace = trace::current();
+    let done = tokio::task::spawn_blocking(|| trace::carried(trace, work)).await;
+    done.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
 }
 
 /// Nobody else knows this run: when its client goes, it goes.

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod bounds;
+mod callbacks;
 mod collector;
 mod events;
 mod http;
@@ -9,6 +10,9 @@ mod languages;
 mod lifecycle;
 mod metrics;
 mod openapi;
+#[allow(dead_code, reason = "the tests of the couriers use the rest")]
+#[path = "../../../callback/tests/delivery/peer.rs"]
+mod peer;
 mod queue;
 mod runs;
 mod support;

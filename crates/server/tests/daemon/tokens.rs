@@ -122,12 +122,68 @@ fn scopes_bound_what_a_token_can_do_and_see() {
     assert_eq!(status(run, "GET", &path), 200);
     assert_eq!(status(read, "GET", &path), 200);
     assert_eq!(status(other, "GET", &path), 404);
-    assert_eq!(status(run, "GET", "/v1/runs"), 403);
+    assert_eq!(status(run, "GET", "/v1/runs"), 200);
     assert_eq!(status(read, "GET", "/v1/runs"), 200);
     assert_eq!(status(run, "GET", "/metrics"), 403);
     assert_eq!(status(other, "DELETE", &path), 404);
     assert_eq!(status(read, "DELETE", &path), 403);
     assert_eq!(status(admin, "DELETE", &path), 202);
+}
+
+#[test]
+fn a_run_belongs_to_its_sender_also_after_a_restart() -> Outcome<()> {
+    let tokens = vec![
+        new("run", &[Scope::Run]),
+        new("other", &[Scope::Run]),
+        new("read", &[Scope::Read]),
+    ];
+    let (mut guarded, secrets) = Guarded::start(tokens)?;
+    let mut made = Vec::new();
+    for (secret, name) in secrets.iter().zip(["mine", "theirs"]) {
+        let body = json!({
+            "command": ["sh", "-c", "echo out; echo x > f"], "workspace": true, "execution_id": name,
+        });
+        let run = guarded.ask(secret, "POST", "/v1/runs", &body)?.json();
+        assert_eq!(run["status"], "success", "{run}");
+        made.push(run["run_id"].as_str().ok_or("no id")?.to_owned());
+    }
+    let (mine, theirs) = (&made[0], &made[1]);
+    for round in ["as the daemon remembers it", "from the history"] {
+        let ask = |secret: &str, path: &str| guarded.ask(secret, "GET", path, &Value::Null);
+        for rest in ["", "/logs", "/events", "/artifacts"] {
+            let own = ask(&secrets[0], &format!("/v1/runs/{mine}{rest}"))?;
+            assert_eq!(own.status, 200, "{rest} {round}");
+            let foreign = ask(&secrets[0], &format!("/v1/runs/{theirs}{rest}"))?;
+            assert_eq!(foreign.status, 404, "{rest} {round}");
+        }
+        let own = ask(&secrets[0], &format!("/v1/runs/{mine}"))?.json();
+        assert_eq!(own["execution_id"], "mine", "{round}");
+        for (secret, expected) in secrets
+            .iter()
+            .zip([vec![mine], vec![theirs], vec![theirs, mine]])
+        {
+            let listed = ask(secret, "/v1/runs")?.json();
+            let ids: Vec<_> = listed["runs"].as_array().ok_or("no list")?.iter().collect();
+            let ids: Vec<_> = ids
+                .iter()
+                .filter_map(|run| run["run_id"].as_str())
+                .collect();
+            assert_eq!(ids, expected, "{round}");
+        }
+        // One that is not there and one that is somebody else's look the same.
+        let nobody = ask(&secrets[0], "/v1/runs/019a8c3e-7f2b-7abc-8def-0123456789ab")?;
+        let foreign = ask(&secrets[0], &format!("/v1/runs/{theirs}"))?;
+        assert_eq!(nobody.error(), foreign.error());
+        let cancel = guarded.ask(
+            &secrets[0],
+            "DELETE",
+            &format!("/v1/runs/{theirs}"),
+            &Value::Null,
+        )?;
+        assert_eq!(cancel.status, 404, "{round}");
+        guarded.daemon.restart()?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use cofferdam_callback::ControlPlane;
 use cofferdam_observe::{Endpoint, Ratio};
 use cofferdam_server::Config;
 use cofferdam_server::config::Otlp;
@@ -248,6 +249,51 @@ fn what_is_told_last_is_told_before_the_daemon_ends() {
 }
 
 #[test]
+fn reports_to_a_control_plane_carry_the_trace() {
+    let collector = Collector::start(|_| Manner::Takes).unwrap();
+    let plane = Collector::start(|_| Manner::Takes).unwrap();
+    let with_collector = telling(&collector.url()).unwrap();
+    let control_plane = ControlPlane::new(&plane.url(), ControlPlane::PREFIX, None).unwrap();
+    let daemon = Daemon::start(|config| {
+        with_collector(config);
+        config.callbacks.control_plane = Some(control_plane);
+    })
+    .unwrap();
+    let run = run_traced(&daemon, &parent("01"), &json!({"command": ["true"]})).unwrap();
+    assert_eq!(run["trace_id"], TRACE);
+    let head = plane
+        .until(|told| {
+            let is_result = |head: &&String| head.contains("/result HTTP/1.1");
+            told.heads.iter().find(is_result).cloned()
+        })
+        .unwrap();
+    let header = |name: &str| {
+        let line = head.lines().find_map(|line| line.strip_prefix(name));
+        line.map(str::to_owned)
+    };
+    assert_eq!(header("tracestate: ").as_deref(), Some("a=1"), "{head}");
+    let sent = header("traceparent: ").unwrap();
+    let span = sent.split('-').nth(2).unwrap().to_owned();
+    assert_eq!(sent, format!("00-{TRACE}-{span}-01"));
+    let (callback, whole) = collector
+        .until(|told| {
+            let callback = told.spans.iter().find(|told| told["spanId"] == span)?;
+            let parent = |known: &&Value| known["spanId"] == callback["parentSpanId"];
+            let whole = told.spans.iter().find(parent)?;
+            Some((callback.clone(), whole.clone()))
+        })
+        .unwrap();
+    assert_eq!(
+        (&callback["name"], &callback["kind"]),
+        (&json!("callback"), &json!(3))
+    );
+    assert_eq!(
+        attribute(&whole, "cofferdam.run_id").unwrap(),
+        &run["run_id"]
+    );
+}
+
+#[test]
 fn errors_and_events_carry_the_trace() {
     let daemon = Daemon::start(|_| {}).unwrap();
     let given = parent("01");
@@ -257,6 +303,15 @@ fn errors_and_events_carry_the_trace() {
     assert_eq!(reply.json()["trace_id"], TRACE);
 
     let body = json!({"command": ["true"], "wait": false});
+    // What is promised is written down first, on another thread.
+    let headers = [
+        JSON,
+        ("traceparent", given.as_str()),
+        ("Idempotency-Key", "k"),
+    ];
+    let bytes = body.to_string();
+    let kept = daemon.send("POST", "/v1/runs", &headers, bytes.as_bytes());
+    assert_eq!(kept.unwrap().json()["trace_id"], TRACE);
     let run = run_traced(&daemon, &given, &body).unwrap();
     let path = format!("/v1/runs/{}/events", run["run_id"].as_str().unwrap());
     let mut stream = daemon.open("GET", &path, &[], b"").unwrap();

@@ -99,6 +99,8 @@ fn opening(random: &mut Random, at: Timestamp, before: Option<RunId>) -> Opening
         .to_owned(),
         tags: tags(random),
         parent: before.filter(|_| random.below(50) == 0),
+        sender: None,
+        execution_id: None,
         policy: json!({
             "limits": {"wall_time_ms": 30_000, "memory_mb": 512, "processes": 64, "output_kb": 1024},
             "network": "denied",

@@ -36,6 +36,8 @@ fn run(artifacts: Vec<Artifact>) -> StoredRun {
             backend: "native".to_owned(),
             tags: BTreeMap::new(),
             parent: None,
+            sender: None,
+            execution_id: None,
             policy: Value::Null,
             payload: None,
             host: HostFacts {

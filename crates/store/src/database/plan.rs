@@ -32,6 +32,7 @@ pub(crate) struct Conditions {
     facet_runs: u64,
     tags: Vec<(String, Option<String>)>,
     parent: Option<RunId>,
+    sender: Option<String>,
     longer: Option<i64>,
     shorter: Option<i64>,
     /// Of the whole history.
@@ -53,6 +54,7 @@ pub(crate) enum Walk {
     Facets(Vec<i64>),
     Commands(Vec<i64>),
     Parent(RunId),
+    Sender(String),
     Tag(String, String),
     /// Not in the order of ids.
     TagKey(String),
@@ -102,6 +104,7 @@ impl Conditions {
             facet_runs,
             tags: query.tags.clone(),
             parent: query.parent,
+            sender: query.sender.clone(),
             longer: query.longer_than.map(micros),
             shorter: query.shorter_than.map(micros),
             total,
@@ -126,6 +129,10 @@ impl Conditions {
             && facets.len() <= MANY_FACETS
         {
             ways.push((self.facet_runs, Walk::Facets(facets.clone())));
+        }
+        if let Some(sender) = &self.sender {
+            let way = Walk::Sender(sender.clone());
+            ways.push((self.measure(connection, &way)?, way));
         }
         for (key, value) in &self.tags {
             let way = match value {
@@ -192,6 +199,14 @@ impl Conditions {
                 "{place} IS (SELECT child.parent FROM runs AS child WHERE child.id = walked.{id})"
             ));
         }
+        if let Some(sender) = &self.sender
+            && !matches!(walk, Walk::Sender(_))
+        {
+            let place = bind(&mut rest, Value::Text(sender.clone()));
+            conditions.push(format!(
+                "EXISTS (SELECT 1 FROM senders AS sent WHERE sent.sender = {place} AND sent.run = walked.{id})"
+            ));
+        }
         if let Some(facets) = &self.facets
             && !matches!(walk, Walk::Facets(_))
         {
@@ -229,6 +244,7 @@ impl Conditions {
             && self.border.is_none()
             && self.tags.is_empty()
             && self.parent.is_none()
+            && self.sender.is_none()
             && self.longer.is_none()
             && self.shorter.is_none();
         nothing_else.then_some(self.facet_runs)
@@ -265,9 +281,12 @@ impl Walk {
     /// Whether its entries come in the order of ids, under one key.
     pub(crate) const fn is_ordered(&self) -> bool {
         match self {
-            Self::Runs | Self::Facets(_) | Self::Commands(_) | Self::Parent(_) | Self::Tag(..) => {
-                true
-            }
+            Self::Runs
+            | Self::Facets(_)
+            | Self::Commands(_)
+            | Self::Parent(_)
+            | Self::Sender(_)
+            | Self::Tag(..) => true,
             Self::TagKey(_) | Self::Duration => false,
         }
     }
@@ -280,7 +299,9 @@ impl Walk {
                 keys.iter().copied().map(Value::Integer).collect()
             }
             Self::Parent(id) => vec![blob(number(*id))],
-            Self::Tag(key, _) | Self::TagKey(key) => vec![Value::Text(key.clone())],
+            Self::Sender(key) | Self::Tag(key, _) | Self::TagKey(key) => {
+                vec![Value::Text(key.clone())]
+            }
         }
     }
 
@@ -291,13 +312,14 @@ impl Walk {
             Self::Commands(_) => "runs AS walked INDEXED BY runs_by_command",
             Self::Parent(_) => "runs AS walked INDEXED BY runs_by_parent",
             Self::Duration => "runs AS walked INDEXED BY runs_by_duration",
+            Self::Sender(_) => "senders AS walked NOT INDEXED",
             Self::Tag(..) | Self::TagKey(_) => "tags AS walked INDEXED BY tags_by_value",
         }
     }
 
     const fn id(&self) -> &'static str {
         match self {
-            Self::Tag(..) | Self::TagKey(_) => "run",
+            Self::Sender(_) | Self::Tag(..) | Self::TagKey(_) => "run",
             Self::Runs | Self::Facets(_) | Self::Commands(_) | Self::Parent(_) | Self::Duration => {
                 "id"
             }
@@ -310,6 +332,7 @@ impl Walk {
             Self::Facets(_) => "facet = ?1",
             Self::Commands(_) => "command = ?1",
             Self::Parent(_) => "parent = ?1",
+            Self::Sender(_) => "sender = ?1",
             Self::Tag(..) | Self::TagKey(_) => "key = ?1",
         };
         let mut conditions = vec![key.to_owned()];
@@ -327,9 +350,12 @@ impl Walk {
         match self {
             Self::Tag(k, v) => k == key && value.is_none_or(|value| v == value),
             Self::TagKey(k) => k == key && value.is_none(),
-            Self::Runs | Self::Facets(_) | Self::Commands(_) | Self::Parent(_) | Self::Duration => {
-                false
-            }
+            Self::Runs
+            | Self::Facets(_)
+            | Self::Commands(_)
+            | Self::Parent(_)
+            | Self::Sender(_)
+            | Self::Duration => false,
         }
     }
 }

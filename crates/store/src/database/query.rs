@@ -27,6 +27,8 @@ pub struct Query {
     pub kind: Option<RunKind>,
     pub backend: Option<String>,
     pub parent: Option<RunId>,
+    /// Sent to a daemon by the token with this id.
+    pub sender: Option<String>,
     pub longer_than: Option<Duration>,
     pub shorter_than: Option<Duration>,
     pub has_artifacts: Option<bool>,

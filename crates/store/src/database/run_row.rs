@@ -50,6 +50,7 @@ pub(crate) struct RunRow {
     /// Microseconds; of runs that ended.
     pub(crate) duration: Option<i64>,
     pub(crate) parent: Option<RunId>,
+    pub(crate) sender: Option<String>,
     pub(crate) artifacts: i64,
     pub(crate) output_bytes: i64,
     pub(crate) stored_bytes: i64,
@@ -82,6 +83,7 @@ impl RunRow {
             started: opening.started_at.as_microsecond(),
             duration: closing.map(duration),
             parent: opening.parent,
+            sender: opening.sender.clone(),
             artifacts: i64::try_from(artifacts).unwrap_or(i64::MAX),
             output_bytes: signed(output_bytes(closing, log)),
             stored_bytes: 0,
@@ -139,6 +141,11 @@ impl RunRow {
             fields.bytes(&digest.0);
             fields.number(Some(*bytes));
         }
+        // Only where there is one: runs without were digested before there were senders.
+        if let Some(sender) = &self.sender {
+            fields.bytes(b"sender");
+            fields.bytes(sender.as_bytes());
+        }
         fields.finish()
     }
 
@@ -167,6 +174,7 @@ impl RunRow {
             started: row.get(8)?,
             duration: row.get(9)?,
             parent: parent.map(RunId::from_bytes),
+            sender: sender_of(connection, id)?,
             artifacts: row.get(11)?,
             output_bytes: row.get(12)?,
             stored_bytes: row.get(13)?,
@@ -296,6 +304,14 @@ pub(crate) fn tags_of(
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map([id.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn sender_of(connection: &Connection, id: RunId) -> Result<Option<String>, Fault> {
+    let sql = "SELECT sender FROM senders WHERE run = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(statement
+        .query_row([id.as_bytes()], |row| row.get(0))
+        .optional()?)
 }
 
 fn contents_of(connection: &Connection, id: RunId) -> Result<BTreeMap<Digest, i64>, Fault> {

@@ -12,7 +12,7 @@ use super::fault::{Fault, not_writable};
 use crate::sqlite::Format;
 
 /// The step at index n leads from format n to format n + 1. A step that has been released is never changed.
-const STEPS: &[&str] = &[FIRST];
+const STEPS: &[&str] = &[FIRST, SENDERS];
 
 /// In the header of the file: `cofd`.
 const APPLICATION: i64 = 0x636f_6664;
@@ -136,6 +136,22 @@ CREATE TRIGGER audit_stays BEFORE UPDATE ON audit BEGIN
 END;
 CREATE TRIGGER audit_grows BEFORE DELETE ON audit BEGIN
     SELECT RAISE(ABORT, 'an audit entry is never removed');
+END;
+";
+
+/// Runs of a daemon belong to whoever sent them. Walked like an index of `runs`, and carries what those carry.
+const SENDERS: &str = "
+CREATE TABLE senders (
+    sender TEXT NOT NULL,
+    run BLOB NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    facet INTEGER NOT NULL,
+    duration INTEGER,
+    command INTEGER NOT NULL,
+    PRIMARY KEY (sender, run)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX senders_by_run ON senders (run);
+CREATE TRIGGER senders_stay BEFORE UPDATE ON senders BEGIN
+    SELECT RAISE(ABORT, 'who sent a run is never changed');
 END;
 ";
 

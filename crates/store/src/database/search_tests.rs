@@ -51,6 +51,7 @@ fn some_run(n: i64) -> NewRun {
     if n % 9 == 0 {
         opening.tags.insert("ticket".into(), format!("T-{n}"));
     }
+    opening.sender = (n % 5 != 2).then(|| if n % 10 == 3 { "few" } else { "many" }.to_owned());
     opening.parent = (n % 6 == 1).then(|| id(n % 3));
     // Named a little before or after it began.
     opening.started_at += SignedDuration::from_millis(n % 13 * 700 - 4000);
@@ -102,6 +103,7 @@ fn fits(query: &Query, run: &NewRun) -> bool {
             .as_ref()
             .is_none_or(|name| *name == opening.backend)
         && query.parent.is_none_or(|id| Some(id) == opening.parent)
+        && (query.sender.is_none() || query.sender == opening.sender)
         && query
             .longer_than
             .is_none_or(|than| wall.is_some_and(|wall| wall > ms(than)))
@@ -177,7 +179,19 @@ fn query() -> impl Strategy<Value = Query> {
             (0..RUNS.unsigned_abs()).prop_map(Duration::from_millis),
         )
     };
-    let first = (time(), time(), statuses, tags, maybe_ms(), maybe_ms());
+    let sender = proptest::option::weighted(
+        0.3,
+        select(vec!["few", "many", "nobody"]).prop_map(str::to_owned),
+    );
+    let first = (
+        time(),
+        time(),
+        statuses,
+        tags,
+        maybe_ms(),
+        maybe_ms(),
+        sender,
+    );
     let second = (
         proptest::option::weighted(0.2, select(vec![0, 1, 101, 7])),
         proptest::option::weighted(0.5, select(patterns).prop_map(str::to_owned)),
@@ -198,6 +212,7 @@ fn query() -> impl Strategy<Value = Query> {
         tags: a.3,
         longer_than: a.4,
         shorter_than: a.5,
+        sender: a.6,
         exit_code: b.0,
         command: b.1,
         kind: b.2,

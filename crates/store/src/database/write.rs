@@ -137,6 +137,7 @@ fn replace(connection: &Connection, row: &RunRow) -> Result<(), Fault> {
     write_details(connection, sql, row)?;
     for sql in [
         "DELETE FROM tags WHERE run = ?1",
+        "DELETE FROM senders WHERE run = ?1",
         "DELETE FROM contents WHERE run = ?1",
     ] {
         connection
@@ -199,6 +200,16 @@ fn insert_parts(
             row.id.as_bytes(),
             key,
             value,
+            facet,
+            row.duration,
+            command,
+        ])?;
+    }
+    if let Some(sender) = &row.sender {
+        let sql = "INSERT INTO senders (sender, run, facet, duration, command) VALUES (?1, ?2, ?3, ?4, ?5)";
+        connection.prepare_cached(sql)?.execute(rusqlite::params![
+            sender,
+            row.id.as_bytes(),
             facet,
             row.duration,
             command,

@@ -24,6 +24,8 @@ pub(crate) fn opening(run_id: RunId) -> Opening {
         backend: "native".to_owned(),
         tags: BTreeMap::new(),
         parent: None,
+        sender: None,
+        execution_id: None,
         policy: json!({}),
         payload: None,
         host: HostFacts {

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::clock;
 use super::holder;
-use super::message::{Kind, MessageId, Peer, stored_peer};
+use super::message::{Kind, MessageId, Peer, TraceHeaders, stored_peer};
 use super::queue::{Durability, Outbox, milliseconds};
 use super::schema::Fault;
 use crate::error::StoreError;
@@ -25,6 +25,7 @@ pub struct Delivery {
     pub idempotency_key: String,
     pub authorization: Option<String>,
     pub peer: Peer,
+    pub trace: Option<TraceHeaders>,
     pub body: Vec<u8>,
     pub created: Timestamp,
     /// Which attempt this is, from 1. Attempts that died with their process count.
@@ -282,7 +283,7 @@ fn take(
             .prepare_cached("UPDATE peers SET not_before = ?2 WHERE peer = (SELECT peer FROM messages WHERE id = ?1)")?
             .execute(params![found.id, lease_ends])?;
     }
-    let sql = "SELECT m.id, run, kind, url, key, token, trust, body, created, attempts
+    let sql = "SELECT m.id, run, kind, url, key, token, trust, body, created, attempts, trace
                FROM messages m JOIN bodies b ON b.message = m.id WHERE m.id = ?1";
     let read = transaction
         .prepare_cached(sql)?
@@ -294,6 +295,7 @@ fn take(
 fn delivery(row: &Row<'_>, peer_failures: i64) -> Result<Delivery, Fault> {
     let kind: String = row.get(2)?;
     let trust: String = row.get(6)?;
+    let trace: Option<String> = row.get(10)?;
     let unknown = |what: &str| Fault::Damaged(format!("`{what}` is no kind of message or peer"));
     Ok(Delivery {
         id: MessageId(row.get(0)?),
@@ -306,6 +308,7 @@ fn delivery(row: &Row<'_>, peer_failures: i64) -> Result<Delivery, Fault> {
         body: row.get(7)?,
         created: moment(row.get(8)?),
         attempt: row.get(9)?,
+        trace: trace.map(|text| TraceHeaders::from_stored(&text)),
         peer_failures: u32::try_from(peer_failures).unwrap_or(u32::MAX),
     })
 }

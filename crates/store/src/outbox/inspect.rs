@@ -92,6 +92,27 @@ impl Outbox {
         })
     }
 
+    /// How many messages wait, and how large their bodies are together. Cheap: both are kept as totals.
+    pub fn waiting(&self) -> Result<(u64, u64), StoreError> {
+        self.read(|connection| {
+            let (messages, bytes): (i64, i64) = connection
+                .prepare_cached("SELECT waiting, waiting_bytes FROM totals")?
+                .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let unsigned = |n| u64::try_from(n).unwrap_or(0);
+            Ok((unsigned(messages), unsigned(bytes)))
+        })
+    }
+
+    /// The run that a message belongs to, for as long as the message is remembered.
+    pub fn run_of(&self, id: MessageId) -> Result<Option<String>, StoreError> {
+        self.read(|connection| {
+            Ok(connection
+                .prepare_cached("SELECT run FROM messages WHERE id = ?1")?
+                .query_row([id.0], |row| row.get(0))
+                .optional()?)
+        })
+    }
+
     /// The newest first.
     pub fn list(&self, standing: Standing, at_most: u32) -> Result<Vec<Entry>, StoreError> {
         let sql = "SELECT id, run, kind, url, key, body_bytes, attempts, created, ended, outcome

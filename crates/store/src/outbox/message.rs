@@ -27,6 +27,42 @@ pub struct Message {
     /// The name of a token, never the token.
     pub authorization: Option<String>,
     pub peer: Peer,
+    /// The trace that it belongs to; the same for every attempt.
+    pub trace: Option<TraceHeaders>,
+}
+
+/// What the headers of a W3C trace context say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceHeaders {
+    pub parent: String,
+    pub state: Option<String>,
+}
+
+impl TraceHeaders {
+    /// Neither holds a line break.
+    pub(super) fn stored(&self) -> String {
+        match &self.state {
+            Some(state) => format!("{}\n{state}", self.parent),
+            None => self.parent.clone(),
+        }
+    }
+
+    pub(super) fn from_stored(text: &str) -> Self {
+        let (parent, state) = match text.split_once('\n') {
+            Some((parent, state)) => (parent, Some(state.to_owned())),
+            None => (text, None),
+        };
+        Self {
+            parent: parent.to_owned(),
+            state,
+        }
+    }
+
+    fn is_sane(&self) -> bool {
+        let is_line = |text: &str| text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
+        let state = self.state.as_deref().unwrap_or_default();
+        self.parent.len() <= 128 && state.len() <= 512 && is_line(&self.parent) && is_line(state)
+    }
 }
 
 /// Who chose the address.
@@ -134,6 +170,10 @@ impl Message {
         }
         if let Some(name) = &self.authorization {
             self.check_token_name(name)?;
+        }
+        if !self.trace.as_ref().is_none_or(TraceHeaders::is_sane) {
+            let why = "it becomes headers: visible ASCII is possible, up to 512 bytes";
+            return Err(invalid("trace", "…", why));
         }
         Ok(())
     }

@@ -28,5 +28,5 @@ mod tests;
 
 pub use claim::{Delivery, Retry};
 pub use inspect::{Entry, Figures, Standing};
-pub use message::{Enqueued, Kind, Message, MessageId, Peer};
+pub use message::{Enqueued, Kind, Message, MessageId, Peer, TraceHeaders};
 pub use queue::{Limits, Outbox};

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehav
 
 use super::clock;
 use super::holder::Holder;
-use super::message::{Enqueued, Kind, Message, MessageId, invalid};
+use super::message::{Enqueued, Kind, Message, MessageId, TraceHeaders, invalid};
 use super::schema::{self, Fault};
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
@@ -341,8 +341,8 @@ fn insert_row(
             .prepare_cached(earlier)?
             .exists([&message.run, peer])?;
     let due = (!is_behind).then_some(now);
-    let row = "INSERT INTO messages (run, kind, peer, trust, url, key, token, body_bytes, created, due, expires)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    let row = "INSERT INTO messages (run, kind, peer, trust, url, key, token, body_bytes, created, due, expires, trace)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     transaction.prepare_cached(row)?.execute(params![
         message.run,
         message.kind.as_str(),
@@ -355,6 +355,7 @@ fn insert_row(
         now,
         due,
         expires,
+        message.trace.as_ref().map(TraceHeaders::stored),
     ])?;
     let id = transaction.last_insert_rowid();
     transaction

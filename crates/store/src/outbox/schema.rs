@@ -14,11 +14,14 @@ const BUSY: Duration = Duration::from_secs(20);
 /// In the header of the file: `cofo`.
 const APPLICATION: i64 = 0x636f_666f;
 /// The step at index n leads from format n to format n + 1. A step that has been released is never changed.
-const STEPS: &[&str] = &[FIRST];
+const STEPS: &[&str] = &[FIRST, SECOND];
 const FORMAT: Format<'_> = Format {
     application: APPLICATION,
     steps: STEPS,
 };
+
+/// The headers of the trace that a message belongs to, one on a line.
+const SECOND: &str = "ALTER TABLE messages ADD COLUMN trace TEXT;";
 
 /// Times are milliseconds since 1970. `due` is when a message may be taken: now, after a failure, or when the lease of its taker ends; it is null for one that waits for an earlier
 /// one of its run. So the next message is found by one step into an index, however many wait. Bodies stand apart, because SQLite writes all of a row that changes.

@@ -62,6 +62,10 @@ fn message(run: &str, kind: Kind, key: &str) -> Message {
         idempotency_key: key.to_owned(),
         body: format!("{{\"key\":\"{key}\"}}").into_bytes(),
         authorization: Some("plane".to_owned()),
+        trace: Some(TraceHeaders {
+            parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned(),
+            state: Some("a=1".to_owned()),
+        }),
         peer: Peer::ControlPlane,
     }
 }
@@ -91,6 +95,7 @@ fn what_came_in_comes_out_whole_and_once() {
             idempotency_key: sent.idempotency_key,
             authorization: sent.authorization,
             peer: sent.peer,
+            trace: sent.trace,
             body: sent.body,
             created: at(0),
             attempt: 1,
@@ -499,6 +504,13 @@ fn what_could_not_be_sent_is_refused_at_the_door() {
         },
         Message {
             peer: Peer::Client,
+            ..good()
+        },
+        Message {
+            trace: Some(TraceHeaders {
+                parent: "00\r\nX-Secret: 1".to_owned(),
+                state: None,
+            }),
             ..good()
         },
     ];

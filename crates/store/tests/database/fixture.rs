@@ -78,6 +78,8 @@ pub(crate) fn opening(n: i64) -> Opening {
         backend: "native".to_owned(),
         tags: BTreeMap::new(),
         parent: None,
+        sender: None,
+        execution_id: None,
         policy: json!({"network": "denied", "limits": {"memory_mb": 64}}),
         payload: None,
         host: HostFacts {

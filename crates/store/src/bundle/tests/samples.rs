@@ -44,6 +44,8 @@ fn opening(run_id: RunId) -> Opening {
         backend: "native".into(),
         tags: BTreeMap::from([("why".into(), "test".into())]),
         parent: None,
+        sender: None,
+        execution_id: None,
         policy: json!({"memory": 1.1, "network": "denied", "z": [1, null], "a": u64::MAX}),
         payload: None,
         host: HostFacts {

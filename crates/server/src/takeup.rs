@@ -1,0 +1,121 @@
+//! What an earlier daemon promised and did not come to do. What waited is queued again, with its name, its place and its deadline; what had begun is not begun again, and whoever was to
+//! hear of it hears how it ended.
+
+use std::collections::BTreeMap;
+
+use cofferdam_store::log::Chunk;
+use cofferdam_store::model::{RunKind, StoredRun};
+use cofferdam_store::{StoreError, private_dir};
+use cofferdam_toolchain::ResultChannel;
+
+use crate::accepted::{Found, Promise};
+use crate::app::App;
+use crate::fault::Fault;
+use crate::reports::{About, Told};
+use crate::runner::TakenUp;
+use crate::submission::{Origin, RunRequest, Submission};
+use crate::work::{CommandTask, Task, Work, WorkspaceWish};
+
+/// Before anybody is served, so that nobody who comes now has the place of somebody who came before.
+pub(crate) fn take_up(app: &std::sync::Arc<App>) -> std::io::Result<()> {
+    let mut waiting = Vec::new();
+    for found in app.runner.accepted().found()? {
+        if let Some(key) = &found.promise.key {
+            app.keys.remember(key, found.promise.run_id);
+        }
+        let id = found.promise.run_id;
+        let known = app
+            .archive
+            .read_run(|history| Ok((history.get(id)?, history.output(id)?)));
+        match known {
+            Ok(run) => ended(app, &found.promise, Some(run)),
+            Err(StoreError::NoSuchRun { .. }) => match &found.request {
+                Some(_) => waiting.push(queued(app, found)),
+                None => ended(app, &found.promise, None),
+            },
+            // What cannot be known now is looked at again by the next start.
+            Err(error) => {
+                tracing::error!(run_id = %id, %error, "what became of a run cannot be read");
+            }
+        }
+    }
+    if !waiting.is_empty() {
+        tracing::info!(
+            runs = waiting.len(),
+            "runs that an earlier daemon accepted are queued again"
+        );
+    }
+    app.runner.take_up(waiting);
+    Ok(())
+}
+
+fn ended(app: &App, promise: &Promise, known: Option<(StoredRun, Vec<Chunk>)>) {
+    let about = About {
+        run: promise.run_id,
+        execution_id: promise.execution_id.as_deref(),
+        callback_url: promise.callback_url.as_deref(),
+    };
+    let known = known.as_ref().map(|(run, output)| (run, output.as_slice()));
+    if app.reports.recovered(about, known, promise.answers) == Told::Yes {
+        app.runner.accepted().done(promise.run_id);
+    }
+}
+
+fn queued(app: &App, found: Found) -> TakenUp {
+    let Found { promise, request } = found;
+    // Of a daemon that was killed when it had just begun.
+    if let Err(error) = private_dir::remove_left(app.archive.dir(), promise.run_id) {
+        tracing::warn!(run_id = %promise.run_id, %error, "what is left of a run could not be removed");
+    }
+    let parsed = crate::body::parse::<RunRequest>(&request.unwrap_or_default());
+    let name = parsed.as_ref().map_or_else(|_| Vec::new(), shown);
+    let checked = parsed
+        .and_then(|request| request.check(app.runner.bounds(), &app.languages, &app.runner.host));
+    let (submission, refused) = match checked {
+        Ok(submission) => (submission, None),
+        // A language that is gone, for one.
+        Err(fault) => (nothing(app, name), Some(fault)),
+    };
+    TakenUp {
+        promise,
+        submission,
+        refused,
+    }
+}
+
+/// Stands for work that cannot be done any more, so that its end is kept like every other.
+fn nothing(app: &App, argv: Vec<String>) -> Submission {
+    Submission {
+        work: Work {
+            kind: RunKind::Command,
+            task: Task::Command(CommandTask {
+                argv: argv.into_iter().map(Into::into).collect(),
+                env: Vec::new(),
+                cwd: None,
+                compile: None,
+                channel: ResultChannel::None,
+            }),
+            limits: app.runner.bounds().defaults.clone(),
+            stdin: Vec::new(),
+            tags: BTreeMap::new(),
+            parent: None,
+            workspace: WorkspaceWish::None,
+            room: None,
+        },
+        priority: 0,
+        deadline: std::time::Duration::ZERO,
+        origin: Origin::default(),
+    }
+}
+
+fn shown(request: &RunRequest) -> Vec<String> {
+    let language = || request.language.iter().cloned().collect();
+    request.command.clone().unwrap_or_else(language)
+}
+
+impl TakenUp {
+    /// Why it cannot be run, where it cannot.
+    pub(crate) fn refusal(&self) -> Option<Fault> {
+        self.refused.clone()
+    }
+}
