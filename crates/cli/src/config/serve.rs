@@ -458,6 +458,11 @@ mod tests {
         assert_eq!(config.runs.longest_deadline, Duration::from_secs(14));
         assert_eq!(config.http.body, Bytes::new(7 << 20));
         assert_eq!(config.languages, [PathBuf::from("/etc/languages")]);
+        let callbacks = config.callbacks;
+        assert!(callbacks.control_plane.is_some() && callbacks.token.is_some());
+        assert_eq!(callbacks.session.as_deref(), Some("s-1"));
+        assert_eq!(callbacks.policy.allow.len(), 1);
+        assert!(callbacks.policy.allow_loopback && callbacks.policy.allow_private);
         let otlp = config.otlp;
         assert_eq!(otlp.endpoint.unwrap().to_string(), "http://127.0.0.1:7");
         assert_eq!(
