@@ -210,6 +210,7 @@ mod tests {
             kind: Some(RunKind::Payload),
             backend: Some("native".to_owned()),
             parent: None,
+            sender: None,
             longer_than: Some(Duration::from_secs(2)),
             shorter_than: Some(Duration::from_secs(10)),
             has_artifacts: Some(false),
