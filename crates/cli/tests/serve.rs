@@ -76,8 +76,12 @@ impl Daemon {
     }
 
     fn run(&self, body: &str) -> Outcome<TcpStream> {
+        self.post("/v1/runs", body)
+    }
+
+    fn post(&self, path: &str, body: &str) -> Outcome<TcpStream> {
         self.send(&format!(
-            "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         ))
     }

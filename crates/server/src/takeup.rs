@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use cofferdam_store::log::Chunk;
 use cofferdam_store::model::{RunKind, StoredRun};
-use cofferdam_store::{StoreError, private_dir};
+use cofferdam_store::{StoreError, journal, private_dir};
 use cofferdam_toolchain::ResultChannel;
 
 use crate::accepted::{Found, Promise};
@@ -19,7 +19,14 @@ use crate::work::{CommandTask, Task, Work, WorkspaceWish};
 /// Before anybody is served, so that nobody who comes now has the place of somebody who came before.
 pub(crate) fn take_up(app: &std::sync::Arc<App>) -> std::io::Result<()> {
     let mut waiting = Vec::new();
-    for found in app.runner.accepted().found()? {
+    let found = app.runner.accepted().found()?;
+    // What goes on in the history and nowhere else has been interrupted, and is said to be.
+    if !found.is_empty()
+        && let Err(error) = app.archive.read_all(|_| Ok(()))
+    {
+        tracing::error!(%error, "the history cannot be read");
+    }
+    for found in found {
         if let Some(key) = &found.promise.key {
             app.keys.remember(key, found.promise.run_id);
         }
@@ -64,7 +71,10 @@ fn ended(app: &App, promise: &Promise, known: Option<(StoredRun, Vec<Chunk>)>) {
 fn queued(app: &App, found: Found) -> TakenUp {
     let Found { promise, request } = found;
     // Of a daemon that was killed when it had just begun.
-    if let Err(error) = private_dir::remove_left(app.archive.dir(), promise.run_id) {
+    let dir = app.archive.dir();
+    let removed = private_dir::remove_left(dir, promise.run_id)
+        .and_then(|()| journal::remove_unborn(dir, promise.run_id));
+    if let Err(error) = removed {
         tracing::warn!(run_id = %promise.run_id, %error, "what is left of a run could not be removed");
     }
     let parsed = crate::body::parse::<RunRequest>(&request.unwrap_or_default());

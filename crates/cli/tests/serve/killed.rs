@@ -231,9 +231,18 @@ fn a_kill_at_any_moment_runs_everything_accepted_once() -> Outcome<()> {
     let mut accepted = Vec::new();
     for round in 0..4 {
         let daemon = Daemon::start(dir.path(), &arguments)?;
-        for number in 0..8 {
-            let body = format!(r#"{{"wait": false, "command": ["echo", "{round}-{number}"]}}"#);
-            let run = answer(daemon.run(&body)?)?;
+        let runs: Vec<Value> = (0..4)
+            .map(|number| serde_json::json!({"command": ["echo", format!("{round}-{number}")]}))
+            .collect();
+        for run in &runs {
+            let mut run = run.clone();
+            run["wait"] = false.into();
+            let run = answer(daemon.run(&run.to_string())?)?;
+            accepted.push(run["run_id"].as_str().ok_or("refused")?.to_owned());
+        }
+        let batch = serde_json::json!({"wait": false, "runs": runs}).to_string();
+        let batch = answer(daemon.post("/v1/runs/batch", &batch)?)?;
+        for run in batch["runs"].as_array().ok_or("no batch")? {
             accepted.push(run["run_id"].as_str().ok_or("refused")?.to_owned());
         }
         killed(daemon)?;

@@ -4,10 +4,12 @@
 //! | --- | --- |
 //! | `outgoing` | when something is told, and that nothing is lost on the way into the outbox |
 //! | `heartbeat` | that a run goes on |
+//! | `couriers` | how reports leave |
 //! | `contents` | what the reports say |
 //! | `session` | whether the daemon before this one said that it ends |
 
 mod contents;
+mod couriers;
 mod heartbeat;
 mod outgoing;
 mod session;

@@ -1,7 +1,6 @@
 //! When something is told. Everything goes into the outbox, on threads that may block; the couriers bring it from there. A report that cannot be kept is tried again until it is, or until
 //! the daemon ends: then what was promised about the run is still on the disk, and the next start tells it.
 
-use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,10 +10,7 @@ use cofferdam_callback::message::{
     self, BadMessage, ContainerExited, ContainerReady, ExitReason, HeartbeatReport, ResultReport,
     StatusReport,
 };
-use cofferdam_callback::token::TokenFiles;
-use cofferdam_callback::{
-    Bearer, ControlPlane, Courier, Doorkeeper, Event, Policy, Settings, Tokens,
-};
+use cofferdam_callback::{ControlPlane, Courier, Doorkeeper, Policy};
 use cofferdam_store::log::Chunk;
 use cofferdam_store::model::{Artifact, Outcome as StoredOutcome, StoredRun};
 use cofferdam_store::outbox::{Enqueued, Limits, Message, Outbox, TraceHeaders};
@@ -22,9 +18,10 @@ use cofferdam_store::{DataDir, RunId, StoreError};
 use jiff::Timestamp;
 
 use super::contents::{self, Cancelled};
+use super::couriers;
 use super::heartbeat::Heart;
 use super::session::Mark;
-use crate::config::{Callbacks, TokenSource};
+use crate::config::Callbacks;
 use crate::fault::{Fault, Refusal};
 use crate::live::{Ended, Live};
 use crate::metrics::Metrics;
@@ -92,14 +89,7 @@ impl Reports {
             return Ok(reports);
         }
         let outbox = Outbox::open_with(dir, config.outbox)?;
-        let settings = Settings {
-            policy: config.policy.clone(),
-            timeouts: config.timeouts,
-            schedule: config.schedule.clone(),
-            observer: observer(metrics),
-            ..Settings::default()
-        };
-        let courier = Courier::start(outbox.clone(), tokens(config), settings)?;
+        let courier = couriers::start(&outbox, config, metrics)?;
         let outgoing = Outgoing {
             plane: config.control_plane.clone(),
             door: Doorkeeper::new(config.policy.clone(), LOOKUP),
@@ -445,65 +435,6 @@ fn of_run(
         trace,
         ..message
     })
-}
-
-fn tokens(config: &Callbacks) -> Arc<dyn Tokens> {
-    match &config.token {
-        Some(TokenSource::File(path)) => Arc::new(TokenFiles {
-            files: [(Callbacks::TOKEN.to_owned(), path.clone())].into(),
-        }),
-        Some(TokenSource::Given(bearer)) => {
-            let bearer = bearer.clone();
-            Arc::new(move |_: &str| -> Result<Bearer, String> { Ok(bearer.clone()) })
-        }
-        None => Arc::new(|name: &str| -> Result<Bearer, String> {
-            Err(format!("no token `{name}` is configured"))
-        }),
-    }
-}
-
-fn observer(metrics: &Arc<Metrics>) -> cofferdam_callback::courier::Observer {
-    let metrics = Arc::clone(metrics);
-    Arc::new(move |event: &Event<'_>| match event {
-        Event::Delivered {
-            run, kind, after, ..
-        } => {
-            metrics.reported(kind.as_str(), "delivered");
-            metrics.delivered(*after);
-            tracing::debug!(run, kind = kind.as_str(), ?after, "a report was delivered");
-        }
-        Event::Failed {
-            run,
-            kind,
-            attempt,
-            why,
-            again_at,
-        } => {
-            metrics.reported(kind.as_str(), "failed");
-            tracing::warn!(run, kind = kind.as_str(), attempt, why, %again_at, "a report was not delivered; it is tried again");
-        }
-        Event::GivenUp {
-            run,
-            kind,
-            attempt,
-            why,
-        } => {
-            metrics.reported(kind.as_str(), "given_up");
-            tracing::error!(
-                run,
-                kind = kind.as_str(),
-                attempt,
-                why,
-                "a report was given up; it is kept"
-            );
-        }
-        Event::Trouble(error) => trouble(error),
-        _ => {}
-    })
-}
-
-fn trouble(error: impl Display) {
-    tracing::error!(%error, "the outbox cannot be used");
 }
 
 /// An operator who leaves out what was configured before should know what waits.

@@ -12,7 +12,7 @@ use cofferdam_store::RunId;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::app::{Abandoned, App, RequestId};
+use crate::app::{App, RequestId};
 use crate::auth::Caller;
 use crate::body;
 use crate::fault::{ErrorBody, Fault, Refusal};
@@ -186,7 +186,9 @@ pub(super) async fn submit(
         Ok((live, guard))
     })
     .await?;
-    guard.map(Abandoned::disarm);
+    if let Some(guard) = guard {
+        guard.disarm();
+    }
     Ok(live)
 }
 

@@ -460,3 +460,57 @@ fn at_the_end_what_ran_and_what_waited_is_reported() -> Outcome<()> {
     assert_eq!(left.count(), 0);
     Ok(())
 }
+
+/// As after a kill between the end of a run and its report: the promise is there, the run is history, and nobody was told.
+#[test]
+fn what_ended_untold_is_told_from_the_history() -> Outcome<()> {
+    let mut daemon = Daemon::start(|_| {})?;
+    let accepted = daemon.dir.path().join("data/accepted");
+    let handler = "import time\ndef handler(event):\n    time.sleep(1)\n    return 1";
+    let runs = [
+        json!({"command": ["sh", "-c", "sleep 1; echo out; echo x > f.log; exit 3"], "workspace": true, "execution_id": "plain"}),
+        json!({"language": "python", "code": handler, "event": {}, "execution_id": "answering"}),
+    ];
+    let mut kept = Vec::new();
+    for mut run in runs {
+        run["wait"] = json!(false);
+        let made = daemon.post("/v1/runs", &run)?.json();
+        let id = made["run_id"].as_str().ok_or("refused")?.to_owned();
+        let path = accepted.join(format!("{id}.job"));
+        kept.push((path.clone(), std::fs::read(&path)?));
+        daemon.until(&format!("/v1/runs/{id}"), |run| run["state"] == "ended")?;
+        assert!(!path.exists());
+    }
+    daemon.running.take().ok_or("not running")?.stop();
+    for (path, text) in &kept {
+        std::fs::write(path, text)?;
+    }
+    let peer = Peer::new(|_, _| Reply::Status(200));
+    let mut config = Config::new(cofferdam_store::DataDir::at(daemon.dir.path().join("data")));
+    config.listen.set_port(0);
+    report_to(&mut config, &peer.url());
+    let running = cofferdam_server::Server::start(config)?;
+    let seen = until_taken(&peer, "/internal/executions/plain/artifacts", 1)?;
+    let result = |seen: &[Seen], name: &str| {
+        let path = format!("/internal/executions/{name}/result");
+        seen.iter().find(|seen| path_of(seen) == path).map(body)
+    };
+    let told = result(&seen, "plain").ok_or("no result")?;
+    assert_eq!(
+        (&told["status"], &told["exit_code"]),
+        (&json!("failed"), &json!(3))
+    );
+    assert_eq!(told["stdout"], "out\n");
+    // The history has no return values: better no success than one without its value.
+    let seen = until_taken(&peer, "/internal/executions/answering/status", 1)?;
+    let told = result(&seen, "answering").ok_or("no result")?;
+    assert_eq!(told["status"], "crashed", "{told}");
+    assert!(
+        told["stderr"]
+            .as_str()
+            .is_some_and(|text| text.contains("return value"))
+    );
+    assert_eq!(std::fs::read_dir(&accepted)?.count(), 0);
+    running.stop();
+    Ok(())
+}

@@ -78,6 +78,25 @@ pub(crate) fn look(path: &Path) -> io::Result<Found> {
     })
 }
 
+/// Makes place for a run that begins anew, because whoever was to run it was killed before it had begun. For whoever knows that nobody else runs it now.
+pub fn remove_unborn(dir: &DataDir, run: RunId) -> Result<(), StoreError> {
+    const TRIES: usize = 100;
+    let path = super::path(dir, run);
+    for _ in 0..TRIES {
+        match look(&path) {
+            Ok(Found::Unborn) => {
+                return std::fs::remove_file(&path).map_err(StoreError::io("remove", &path));
+            }
+            // The kernel is about to end what holds it.
+            Ok(Found::BeingMade) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            Ok(Found::Alive(_) | Found::Left(_) | Found::NotUnderstood) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(StoreError::io("read", &path)(error)),
+        }
+    }
+    Ok(())
+}
+
 /// Whether this could be the beginning of a journal: nothing, part of the magic, or part of a first frame.
 fn is_beginning(file: &mut File) -> io::Result<bool> {
     let size = file.metadata()?.len();

@@ -286,3 +286,22 @@ fn a_free_file_is_used_again() {
     let read = of_run(dir, second).unwrap().unwrap();
     assert!(read.chunks.is_empty() && read.closing.is_some());
 }
+
+#[test]
+fn what_had_not_begun_makes_place_and_what_had_stays() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = DataDir::at(place.path());
+    dir.create().unwrap();
+    let run = RunId::new();
+    remove_unborn(&dir, run).unwrap();
+    for beginning in [&b""[..], b"cof", MAGIC] {
+        std::fs::write(path(&dir, run), beginning).unwrap();
+        remove_unborn(&dir, run).unwrap();
+        assert!(!path(&dir, run).exists());
+    }
+    let journal =
+        Journal::begin(&dir, &opening(run), Rules::default(), Bytes::new(1 << 20)).unwrap();
+    drop(journal);
+    remove_unborn(&dir, run).unwrap();
+    assert!(path(&dir, run).exists());
+}

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use cofferdam_store::database::{Access, Query};
 use cofferdam_store::{DataDir, History, StoreError};
 
-use crate::fixture::{Place, Tested, exited, id};
+use crate::fixture::{Place, Tested, exited, id, sent};
 
 fn everything() -> Query {
     Query {
@@ -41,6 +41,27 @@ fn a_newer_format_is_refused_and_left() -> Tested {
     let refused = History::open(&place.dir).unwrap_err();
     assert!(matches!(refused, StoreError::NewerFormat { found: 77, .. }));
     assert!(refused.to_string().contains("use a newer cofferdam"));
+    Ok(())
+}
+
+#[test]
+fn a_history_from_before_there_were_senders_is_brought_up_and_stays_sound() -> Tested {
+    let mut place = Place::new()?;
+    place.history.record(&[exited(1, 0), exited(2, 1)])?;
+    let raw = rusqlite::Connection::open(place.dir.database())?;
+    raw.execute_batch("DROP TABLE senders; PRAGMA user_version = 1;")?;
+    drop(raw);
+    let mut history = History::open(&place.dir)?;
+    history.record(&[sent(exited(3, 0), "token-1"), sent(exited(4, 0), "token-2")])?;
+    assert_eq!(history.list(&everything())?.runs.len(), 4);
+    let own = Query {
+        sender: Some("token-1".to_owned()),
+        ..everything()
+    };
+    let found = history.list(&own)?.runs;
+    let found: Vec<_> = found.iter().map(|run| run.run_id).collect();
+    assert_eq!(found, [id(3)]);
+    assert_eq!(cofferdam_store::audit::verify(&history)?.findings, []);
     Ok(())
 }
 

@@ -169,6 +169,11 @@ pub(crate) fn tagged(mut run: NewRun, key: &str, value: &str) -> NewRun {
     run
 }
 
+pub(crate) fn sent(mut run: NewRun, sender: &str) -> NewRun {
+    run.opening.sender = Some(sender.to_owned());
+    run
+}
+
 pub(crate) fn with_command(mut run: NewRun, command: &[&str]) -> NewRun {
     run.opening.command = command.iter().map(|text| (*text).to_owned()).collect();
     run

@@ -5,13 +5,13 @@ use cofferdam_store::audit::{self, Finding};
 use cofferdam_store::database::PruneMode;
 use serde_json::json;
 
-use crate::fixture::{Place, Tested, exited, id, interrupted, opening, tagged};
+use crate::fixture::{Place, Tested, exited, id, interrupted, opening, sent, tagged};
 
 fn filled() -> Result<Place, Box<dyn std::error::Error>> {
     let mut place = Place::new()?;
     place.history.record(&[
         exited(1, 0),
-        tagged(exited(2, 1), "env", "ci"),
+        sent(tagged(exited(2, 1), "env", "ci"), "token-1"),
         interrupted(3),
         exited(4, 0),
     ])?;
@@ -159,6 +159,8 @@ fn a_changed_run_is_found_whatever_changed() -> Tested {
         "UPDATE runs SET command = 1 WHERE id = ?1",
         "UPDATE tags SET value = 'prod' WHERE run = ?1",
         "DELETE FROM tags WHERE run = ?1",
+        "UPDATE senders SET sender = 'token-2' WHERE run = ?1",
+        "DELETE FROM senders WHERE run = ?1",
         "INSERT INTO contents VALUES (?1, zeroblob(32), 1)",
         "DELETE FROM details WHERE run = ?1",
     ] {
