@@ -55,7 +55,7 @@ pub(crate) enum Verb {
     Seal(SealArgs),
     Execute(ExecuteArgs),
     Verify(VerifyArgs),
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     Token(TokenArgs),
     Runs(RunsArgs),
     Artifacts(ArtifactsArgs),
