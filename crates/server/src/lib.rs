@@ -11,6 +11,7 @@ pub mod config;
 mod docs;
 mod events;
 mod fault;
+mod guide;
 mod idempotency;
 mod language;
 mod live;

@@ -167,7 +167,7 @@ pub(crate) const ROUTES: &[Route] = &[
         summary: "The contents of one such file.",
         access: Access::Scope("read"),
         takes: None,
-        gives: &[(200, "application/octet-stream", "")],
+        gives: &[(200, "*/*", "")],
         patience: Patience::Run,
         handler: || get(output::artifact),
     },
