@@ -81,9 +81,9 @@ fn operation(route: &Route, list_parameters: &[Value]) -> Value {
         };
         let response = responses
             .entry(status.to_string())
-            .or_insert_with(|| json!({ "description": status_words(*status), "content": {} }));
-        if let Some(entry) = response.get_mut("content").and_then(Value::as_object_mut) {
-            entry.insert((*media).to_owned(), content);
+            .or_insert_with(|| json!({ "description": status_words(*status) }));
+        if !media.is_empty() {
+            response["content"][*media] = content;
         }
         let links = guide::links(route.method, route.path);
         if !links.is_empty() {
@@ -174,6 +174,7 @@ fn status_words(status: u16) -> &'static str {
     match status {
         200 => "Done.",
         202 => "Taken on.",
+        204 => "There is nothing more.",
         503 => "Not able to.",
         _ => "Answered.",
     }

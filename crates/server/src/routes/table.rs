@@ -18,7 +18,7 @@ pub(crate) struct Route {
     pub(crate) summary: &'static str,
     pub(crate) access: Access,
     pub(crate) takes: Option<&'static str>,
-    /// Status, media type, name of the schema.
+    /// Status, media type, name of the schema. No media type: no body.
     pub(crate) gives: &'static [(u16, &'static str, &'static str)],
     pub(crate) patience: Patience,
     handler: fn() -> MethodRouter<Arc<App>>,
@@ -147,7 +147,7 @@ pub(crate) const ROUTES: &[Route] = &[
         summary: "A run as it happens: server-sent events `state`, `output`, `end`. `Last-Event-ID` goes on where a reader was.",
         access: Access::Scope("read"),
         takes: None,
-        gives: &[(200, "text/event-stream", "")],
+        gives: &[(200, "text/event-stream", ""), (204, "", "")],
         patience: Patience::Run,
         handler: || get(output::events),
     },
