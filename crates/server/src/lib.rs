@@ -12,6 +12,7 @@ mod docs;
 mod events;
 mod fault;
 mod guide;
+mod head;
 mod idempotency;
 mod language;
 mod live;

@@ -145,7 +145,7 @@ fn more_parameters(route: &Route, list_parameters: &[Value]) -> Vec<Value> {
             vec![header(
                 "Idempotency-Key",
                 "The same key with the same body is the same run, for 24 hours.",
-                "^[!-~]{1,255}$",
+                "^[ -~]{1,255}$",
             )]
         }
         (Method::Get, "/v1/runs/{id}/events") => {

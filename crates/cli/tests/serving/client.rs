@@ -1,6 +1,6 @@
 //! Plain HTTP/1.1 over a socket, so that what is tested is what is on the wire.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -52,6 +52,13 @@ pub(crate) fn ask(
 impl Reply {
     /// The next answer on a connection; an error when there is none.
     pub(crate) fn read(stream: &mut impl BufRead) -> io::Result<Self> {
+        let mut reply = Self::read_without_body(stream)?;
+        reply.body = reply.read_body(stream)?;
+        Ok(reply)
+    }
+
+    /// An answer to HEAD says how long the body would be.
+    pub(crate) fn read_without_body(stream: &mut impl BufRead) -> io::Result<Self> {
         let nonsense = |line: &str| io::Error::other(format!("not an answer: {line:?}"));
         let first = read_line(stream)?;
         let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| {
@@ -68,13 +75,11 @@ impl Reply {
             let (name, value) = line.split_once(": ").ok_or_else(|| nonsense(&line))?;
             headers.push((name.to_ascii_lowercase(), value.to_owned()));
         }
-        let mut reply = Self {
+        Ok(Self {
             status,
             headers,
             body: Vec::new(),
-        };
-        reply.body = reply.read_body(stream)?;
-        Ok(reply)
+        })
     }
 
     fn read_body(&self, stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
@@ -116,12 +121,17 @@ fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
-/// All answers until the connection is closed, and whether its end was an orderly one.
+/// All answers until the connection is closed.
 pub(crate) fn read_all(stream: TcpStream) -> Vec<Reply> {
     let mut stream = BufReader::new(stream);
     let mut replies = Vec::new();
-    while let Ok(reply) = Reply::read(&mut stream) {
-        replies.push(reply);
+    loop {
+        match Reply::read(&mut stream) {
+            Ok(reply) => replies.push(reply),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                panic!("the connection stays open after {replies:?}")
+            }
+            Err(_) => return replies,
+        }
     }
-    replies
 }

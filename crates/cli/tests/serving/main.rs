@@ -9,5 +9,6 @@
 mod api;
 mod client;
 mod daemon;
+mod framing;
 mod load;
 mod user;

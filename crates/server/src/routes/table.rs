@@ -241,6 +241,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     }
     router
         .fallback(unknown)
+        .layer(axum::middleware::from_fn(crate::head::check))
         .layer(from_fn_with_state(Arc::clone(app), middleware::observe))
         .with_state(Arc::clone(app))
 }
