@@ -83,7 +83,7 @@ fn test(
         // To delete a run is to cancel it. What it did stays history.
         .args(["--exclude-checks", "use_after_free"])
         .args(["--header", &format!("Authorization: Bearer {secret}")])
-        .args(["--max-examples", "40", "--seed", "4", "--no-shrink"])
+        .args(["--max-examples", "25", "--seed", "4", "--no-shrink"])
         .args(["--generation-database", "none", "--request-timeout", "30"])
         .args(more)
         .current_dir(host.dir())

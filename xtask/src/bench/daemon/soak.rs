@@ -13,8 +13,8 @@ use super::super::report::Report;
 use super::http::Client;
 use super::served::{Holdings, Served};
 
-/// More than the results that are remembered.
-const WARM_UP_RUNS: usize = 1500;
+/// Three rounds in four are a run: more than the results that are remembered.
+const WARM_UP_ROUNDS: usize = 1500;
 const CLIENTS: usize = 4;
 /// Memory is given back in pages and the allocator keeps some of them. A leak of a single KB in each run would show as more than this within seconds.
 const PROMISED_GROWTH_MB: f64 = 4.0;
@@ -26,28 +26,28 @@ pub(super) fn measure(
     options: Options,
     report: &mut Report,
 ) -> Result<(), String> {
-    eprintln!("the daemon under load, {WARM_UP_RUNS} runs to warm up");
+    eprintln!("the daemon under load, {WARM_UP_ROUNDS} rounds to warm up");
     let served = Served::start(binary, options.privilege, "soak", &[])?;
-    let runs = AtomicUsize::new(0);
-    let count = || runs.load(Ordering::Relaxed);
-    load(&served, &runs, || count() < WARM_UP_RUNS)?;
+    let rounds = AtomicUsize::new(0);
+    let count = || rounds.load(Ordering::Relaxed);
+    load(&served, &rounds, || count() < WARM_UP_ROUNDS)?;
     served.await_idle()?;
     let before = served.holdings()?;
     let warm = count();
     eprintln!("the daemon under load, {:?}", options.soak());
     let began = Instant::now();
-    load(&served, &runs, || began.elapsed() < options.soak())?;
+    load(&served, &rounds, || began.elapsed() < options.soak())?;
     let seconds = began.elapsed().as_secs_f64();
     served.await_idle()?;
     let after = served.holdings()?;
     served.end()?;
     #[allow(
         clippy::cast_precision_loss,
-        reason = "a count of runs; a double holds it far beyond any real one"
+        reason = "a count of rounds; a double holds it far beyond any real one"
     )]
     let done = (count() - warm) as f64;
     report.figure("soak, seconds", seconds, " s");
-    report.figure("soak, runs", done, "");
+    report.figure("soak, rounds", done, "");
     report.figure("soak, memory afterwards", after.rss_mb, " MB");
     promise(report, before, after);
     Ok(())
@@ -87,7 +87,7 @@ fn promise(report: &mut Report, before: Holdings, after: Holdings) {
 /// Clients that take turns with every kind of request until told otherwise. Every answer must be right.
 fn load(
     served: &Served,
-    runs: &AtomicUsize,
+    rounds: &AtomicUsize,
     goes_on: impl Fn() -> bool + Sync,
 ) -> Result<(), String> {
     let client = |number: usize| {
@@ -101,7 +101,7 @@ fn load(
                 _ => looked_at(&mut client)?,
             }
             turn += 1;
-            runs.fetch_add(1, Ordering::Relaxed);
+            rounds.fetch_add(1, Ordering::Relaxed);
         }
         Ok::<(), String>(())
     };
