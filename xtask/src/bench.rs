@@ -2,6 +2,7 @@
 //! promises they must keep. Noise of the machine hits every contestant alike; a figure alone means little, a ratio does.
 
 mod contestant;
+mod daemon;
 mod flood;
 mod history;
 mod latency;
@@ -11,6 +12,7 @@ mod stats;
 mod throughput;
 
 use std::path::Path;
+use std::time::Duration;
 
 use contestant::{Binary, Privilege};
 use report::Report;
@@ -20,12 +22,22 @@ pub(crate) struct Options {
     effort: Effort,
     format: Format,
     privilege: Privilege,
+    subject: Subject,
+    /// How long the daemon is loaded; as the effort says unless given.
+    soak: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effort {
     Quick,
     Full,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Everything,
+    /// A long soak needs none of the rest.
+    Daemon,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,32 +52,60 @@ impl Options {
             effort: Effort::Full,
             format: Format::Table,
             privilege: Privilege::Own,
+            subject: Subject::Everything,
+            soak: None,
         };
-        for flag in flags {
+        let mut flags = flags.iter();
+        while let Some(flag) = flags.next() {
             match *flag {
                 "--quick" => options.effort = Effort::Quick,
                 "--json" => options.format = Format::Json,
                 "--unprivileged" => options.privilege = Privilege::Dropped,
+                "--daemon" => options.subject = Subject::Daemon,
+                "--soak" => options.soak = Some(time(flags.next().copied().unwrap_or_default())?),
                 other => {
                     return Err(format!(
-                        "bench has no flag `{other}`; it has --quick, --json and --unprivileged"
+                        "bench has no flag `{other}`; it has --quick, --json, --unprivileged, --daemon and --soak TIME"
                     ));
                 }
             }
         }
         Ok(options)
     }
+
+    fn soak(self) -> Duration {
+        let usual = match self.effort {
+            Effort::Quick => 20,
+            Effort::Full => 120,
+        };
+        self.soak.unwrap_or(Duration::from_secs(usual))
+    }
+}
+
+/// `90s` or `10m`.
+fn time(text: &str) -> Result<Duration, String> {
+    let units = [("s", 1), ("m", 60)];
+    let seconds = units.into_iter().find_map(|(unit, seconds)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(seconds).filter(|seconds| *seconds > 0)
+    });
+    let seconds =
+        seconds.ok_or_else(|| format!("--soak: `{text}` is no time; write 90s or 10m"))?;
+    Ok(Duration::from_secs(seconds))
 }
 
 /// Measures everything and prints it; fails when a promise is broken.
 pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
     let binary = Binary::build(root)?;
     let mut report = Report::new(options.privilege);
-    latency::measure(&binary, options, &mut report)?;
-    memory::measure(&binary, options, &mut report)?;
-    history::measure(&binary, options, &mut report)?;
-    flood::measure(&binary, options, &mut report)?;
-    throughput::measure(&binary, options, &mut report)?;
+    if options.subject == Subject::Everything {
+        latency::measure(&binary, options, &mut report)?;
+        memory::measure(&binary, options, &mut report)?;
+        history::measure(&binary, options, &mut report)?;
+        flood::measure(&binary, options, &mut report)?;
+        throughput::measure(&binary, options, &mut report)?;
+    }
+    daemon::measure(root, &binary, options, &mut report)?;
     match options.format {
         Format::Table => print!("{report}"),
         Format::Json => println!("{:#}", report.to_json()),
@@ -91,8 +131,15 @@ mod tests {
             effort: Effort::Quick,
             format: Format::Json,
             privilege: Privilege::Dropped,
+            subject: Subject::Everything,
+            soak: None,
         };
         assert_eq!(options, Ok(expected));
         assert!(Options::parse(&["--fast"]).is_err());
+        let long = Options::parse(&["--daemon", "--soak", "10m"]).map(Options::soak);
+        assert_eq!(long, Ok(Duration::from_secs(600)));
+        for bad in [&["--soak"][..], &["--soak", "10"], &["--soak", "0s"]] {
+            assert!(Options::parse(bad).is_err());
+        }
     }
 }

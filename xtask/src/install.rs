@@ -1,11 +1,13 @@
-//! What the tests need from the system, and getting it: Debian packages when root, cargo-nextest, and a guest to boot.
+//! What the tests need from the system, and getting it: Debian packages when root, cargo-nextest, a tester for the daemon's API, and a guest to boot.
 
 mod guest;
+mod schemathesis;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(crate) use guest::guest_best_effort;
+pub(crate) use schemathesis::schemathesis_best_effort;
 
 use crate::process::{cargo, is_root, succeeds, watch};
 

@@ -14,6 +14,7 @@ pub(crate) fn run(root: &Path, nextest_args: &[&str]) -> Result<(), String> {
     let kernel = step("what the tests need", || {
         install::packages()?;
         install::nextest(root)?;
+        install::schemathesis_best_effort(root)?;
         install::guest_best_effort(root)
     })?;
     step("formatting", || {

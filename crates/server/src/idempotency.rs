@@ -73,7 +73,8 @@ impl Key {
             return Ok(None);
         };
         let text = value.to_str().unwrap_or_default();
-        if text.is_empty() || text.len() > LONGEST {
+        let is_printable = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if text.is_empty() || text.len() > LONGEST || !is_printable {
             let shown = String::from_utf8_lossy(value.as_bytes());
             let fix = "use 1 to 255 printable ASCII characters";
             return Err(Fault::invalid("Idempotency-Key", shown, fix));

@@ -13,6 +13,8 @@ pub mod config;
 mod docs;
 mod events;
 mod fault;
+mod guide;
+mod head;
 mod idempotency;
 mod language;
 mod live;

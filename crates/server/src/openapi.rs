@@ -7,6 +7,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::fault::{ErrorBody, Refusal};
+use crate::guide;
 use crate::language::LanguageView;
 use crate::routes::table::{Access, Method, ROUTES, Route};
 use crate::routes::{
@@ -80,9 +81,13 @@ fn operation(route: &Route, list_parameters: &[Value]) -> Value {
         };
         let response = responses
             .entry(status.to_string())
-            .or_insert_with(|| json!({ "description": status_words(*status), "content": {} }));
-        if let Some(entry) = response.get_mut("content").and_then(Value::as_object_mut) {
-            entry.insert((*media).to_owned(), content);
+            .or_insert_with(|| json!({ "description": status_words(*status) }));
+        if !media.is_empty() {
+            response["content"][*media] = content;
+        }
+        let links = guide::links(route.method, route.path);
+        if !links.is_empty() {
+            response["links"] = json!(links);
         }
     }
     responses.insert(
@@ -101,7 +106,7 @@ fn operation(route: &Route, list_parameters: &[Value]) -> Value {
     if let Some(takes) = route.takes {
         operation["requestBody"] = json!({
             "required": true,
-            "content": { "application/json": { "schema": reference(takes) } },
+            "content": { "application/json": { "schema": reference(takes), "examples": guide::examples(takes) } },
         });
     }
     match route.access {
@@ -131,7 +136,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
 }
 
 fn more_parameters(route: &Route, list_parameters: &[Value]) -> Vec<Value> {
-    let header = |name: &str, what: &str| json!({ "name": name, "in": "header", "description": what, "schema": { "type": "string" } });
+    let header = |name: &str, what: &str, form: &str| json!({ "name": name, "in": "header", "description": what, "schema": { "type": "string", "pattern": form } });
     let query =
         |name: &str, schema: Value| json!({ "name": name, "in": "query", "schema": schema });
     match (route.method, route.path) {
@@ -140,12 +145,14 @@ fn more_parameters(route: &Route, list_parameters: &[Value]) -> Vec<Value> {
             vec![header(
                 "Idempotency-Key",
                 "The same key with the same body is the same run, for 24 hours.",
+                "^[ -~]{1,255}$",
             )]
         }
         (Method::Get, "/v1/runs/{id}/events") => {
             vec![header(
                 "Last-Event-ID",
                 "The id of the last event that was read.",
+                r"^[0-3]\.[0-9]{1,18}\.[0-9]{1,18}$",
             )]
         }
         (Method::Get, "/v1/runs/{id}/logs") => vec![
@@ -167,6 +174,7 @@ fn status_words(status: u16) -> &'static str {
     match status {
         200 => "Done.",
         202 => "Taken on.",
+        204 => "There is nothing more.",
         503 => "Not able to.",
         _ => "Answered.",
     }
@@ -206,14 +214,8 @@ fn schemas() -> (Map<String, Value>, Vec<Value>) {
         schemas.insert("Error".to_owned(), error);
     }
     rename(&mut schemas);
-    schemas.insert(
-        "ExecutionPayload".to_owned(),
-        standalone(schema::payload_schema()),
-    );
-    schemas.insert(
-        "ResultEnvelope".to_owned(),
-        standalone(schema::envelope_schema()),
-    );
+    take_in(&mut schemas, "ExecutionPayload", schema::payload_schema());
+    take_in(&mut schemas, "ResultEnvelope", schema::envelope_schema());
     schemas.insert("Health".to_owned(), health());
     schemas.insert("Languages".to_owned(), list_of("languages", "LanguageView"));
     schemas.insert("Artifacts".to_owned(), list_of("artifacts", "ArtifactView"));
@@ -245,20 +247,32 @@ fn replace(value: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// A schema with its own identity keeps its own references.
-fn standalone(mut schema: Value) -> Value {
-    if let Some(map) = schema.as_object_mut() {
+/// A schema that stands alone elsewhere. Its parts become schemas of the document under names of their own: few readers of such documents follow references
+/// into a schema's own parts.
+fn take_in(schemas: &mut Map<String, Value>, name: &str, mut schema: Value) {
+    let parts = schema.as_object_mut().and_then(|map| {
         map.remove("$schema");
-        if !map.contains_key("$id") {
-            let title = map.get("title").and_then(Value::as_str).unwrap_or("schema");
-            let id = format!(
-                "urn:cofferdam:{}",
-                title.to_ascii_lowercase().replace(' ', "-")
-            );
-            map.insert("$id".to_owned(), json!(id));
+        map.remove("$id");
+        map.remove("$defs")
+    });
+    let Some(Value::Object(parts)) = parts else {
+        schemas.insert(name.to_owned(), schema);
+        return;
+    };
+    let names: Vec<String> = parts.keys().cloned().collect();
+    let mut taken = vec![(name.to_owned(), schema)];
+    taken.extend(
+        parts
+            .into_iter()
+            .map(|(part, schema)| (format!("{name}{part}"), schema)),
+    );
+    for (key, mut schema) in taken {
+        for part in &names {
+            let to = format!("#/components/schemas/{name}{part}");
+            replace(&mut schema, &format!("#/$defs/{part}"), &to);
         }
+        schemas.insert(key, schema);
     }
-    schema
 }
 
 fn parameters(list: &Value) -> Vec<Value> {

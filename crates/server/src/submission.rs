@@ -29,6 +29,7 @@ use crate::workspace::{self, Executable, MAX_FILES, PlacedFile};
 /// A run to be made: a command, or source code in a language.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = crate::guide::kinds_of_run()))]
 pub(crate) struct RunRequest {
     /// The program and its arguments. Either this, or `language` and `code`.
     pub(crate) command: Option<Vec<String>>,
@@ -459,10 +460,13 @@ impl LimitsRequest {
         let time = |given: Option<u64>, default| {
             given.map_or(default, |ms| Cap::AtMost(Duration::from_millis(ms)))
         };
-        limits.wall_time = time(self.wall_time_ms, limits.wall_time);
+        limits.wall_time = time(self.wall_time_ms, lowered(limits.wall_time, bounds.longest));
         limits.cpu_time = time(self.cpu_time_ms, limits.cpu_time);
         limits.memory = bytes(self.memory_bytes, limits.memory);
-        limits.output = bytes(self.output_bytes, limits.output);
+        limits.output = bytes(
+            self.output_bytes,
+            lowered(limits.output, bounds.largest_output),
+        );
         limits.disk = bytes(self.disk_bytes, limits.disk);
         limits.processes = self.processes.map_or(limits.processes, Cap::AtMost);
         limits.open_files = self.open_files.map_or(limits.open_files, Cap::AtMost);
@@ -500,6 +504,11 @@ impl LimitsRequest {
         }));
         limits
     }
+}
+
+/// A default that is more than this daemon allows: nobody asked for it, so that it is no reason to refuse anything.
+fn lowered<T: Copy + Ord>(default: Cap<T>, most: T) -> Cap<T> {
+    Cap::AtMost(default.at_most().map_or(most, |limit| limit.min(most)))
 }
 
 fn os(arguments: Vec<String>) -> Vec<OsString> {

@@ -119,6 +119,15 @@ impl Binary {
             .count())
     }
 
+    /// A directory beside the binary, which every user may write to.
+    pub(super) fn directory(&self, name: &str) -> Result<PathBuf, String> {
+        let dir = self.dir.join(name);
+        let made = fs::create_dir_all(&dir)
+            .and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)));
+        made.map_err(|error| format!("{}: {error}", dir.display()))?;
+        Ok(dir)
+    }
+
     /// Another verb of ours.
     pub(super) fn verb(&self, privilege: Privilege, words: &[&str]) -> Contestant {
         let path = self.path();

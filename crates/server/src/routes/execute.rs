@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -99,7 +100,9 @@ async fn answer(
     let (bytes, room) = body::read(headers, body, app.body_bounds()).await?;
     let request: ExecuteRequest = body::parse(&bytes)?;
     let execution_id = request.execution_id.clone();
-    let mut submission = app.check_one(request.into_run()?).await?;
+    let mut submission = app
+        .check_one(request.into_run(app.runner.bounds().longest)?)
+        .await?;
     submission.work.room = Some(room);
     let live = submit(app, submission, caller).await?;
     let ended = await_or_cancel(app, &live).await;
@@ -109,7 +112,7 @@ async fn answer(
 }
 
 impl ExecuteRequest {
-    fn into_run(self) -> Result<RunRequest, Fault> {
+    fn into_run(self, longest: Duration) -> Result<RunRequest, Fault> {
         if self.code.len() > MAX_CODE {
             return Err(Fault::invalid(
                 "code",
@@ -117,7 +120,8 @@ impl ExecuteRequest {
                 "is longer than 1048576 bytes",
             ));
         }
-        let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
+        let default = || DEFAULT_TIMEOUT.min(longest.as_secs().max(1));
+        let timeout = self.timeout.unwrap_or_else(default);
         if !(1..=MAX_TIMEOUT).contains(&timeout) {
             return Err(Fault::invalid("timeout", timeout, "use 1 to 3600 seconds"));
         }

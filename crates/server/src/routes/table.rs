@@ -18,7 +18,7 @@ pub(crate) struct Route {
     pub(crate) summary: &'static str,
     pub(crate) access: Access,
     pub(crate) takes: Option<&'static str>,
-    /// Status, media type, name of the schema.
+    /// Status, media type, name of the schema. No media type: no body.
     pub(crate) gives: &'static [(u16, &'static str, &'static str)],
     pub(crate) patience: Patience,
     handler: fn() -> MethodRouter<Arc<App>>,
@@ -147,7 +147,7 @@ pub(crate) const ROUTES: &[Route] = &[
         summary: "A run as it happens: server-sent events `state`, `output`, `end`. `Last-Event-ID` goes on where a reader was.",
         access: Access::Scope("read"),
         takes: None,
-        gives: &[(200, "text/event-stream", "")],
+        gives: &[(200, "text/event-stream", ""), (204, "", "")],
         patience: Patience::Run,
         handler: || get(output::events),
     },
@@ -167,7 +167,7 @@ pub(crate) const ROUTES: &[Route] = &[
         summary: "The contents of one such file.",
         access: Access::Scope("read"),
         takes: None,
-        gives: &[(200, "application/octet-stream", "")],
+        gives: &[(200, "*/*", "")],
         patience: Patience::Run,
         handler: || get(output::artifact),
     },
@@ -241,6 +241,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     }
     router
         .fallback(unknown)
+        .layer(axum::middleware::from_fn(crate::head::check))
         .layer(from_fn_with_state(Arc::clone(app), middleware::observe))
         .with_state(Arc::clone(app))
 }
