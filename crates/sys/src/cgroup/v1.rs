@@ -63,7 +63,7 @@ impl Group {
         Ok(group)
     }
 
-    fn bound(&self, bounds: &Bounds) -> Result<(), CgroupError> {
+    pub(super) fn bound(&self, bounds: &Bounds) -> Result<(), CgroupError> {
         if let (Some(member), Some(limit)) = (&self.memory, bounds.memory_bytes) {
             bound_memory(member.dir.as_fd(), limit)?;
         }
