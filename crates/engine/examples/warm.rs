@@ -1,6 +1,8 @@
 //! How long a run takes in a sandbox that stands already, beside one that is built for it and a process without any, in turns:
 //! `cargo run --release -p cofferdam-engine --example warm -- [ROUNDS] [PROGRAM…]`.
 
+#![allow(clippy::print_stdout, reason = "a program that prints figures")]
+
 use std::error::Error;
 use std::process::{Command, Stdio};
 use std::sync::Arc;

@@ -83,6 +83,7 @@ pub fn run_in(
     };
     let plan = plan::plan(grant, host, streams.evidence, channel)?;
     let cancel = streams.cancel;
+    let bin = seat.as_ref().map(Seat::bin);
     let running = start(plan, seat, streams, host, Birth { run_id, started_at })?;
     let mut ended =
         supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
@@ -96,7 +97,9 @@ pub fn run_in(
     let janitor = ended.janitor.take();
     let mut record = record(ended, upper.as_ref(), Birth { run_id, started_at });
     record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper, cancel));
-    drop(janitor);
+    if let (Some(bin), Some(janitor)) = (bin, janitor) {
+        bin.leave(janitor);
+    }
     for (stream, failure) in failures {
         if let Some(errno) = failure {
             return Err(EngineError::OutputWriteFailed { stream, errno });

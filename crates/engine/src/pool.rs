@@ -4,7 +4,7 @@
 //! There is no state of one run that another could meet: a parked sandbox has executed nothing, and all that is recycled is the idea of it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_sys::cgroup::Bounds;
 use cofferdam_sys::errand::Errand;
+use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Entrusted;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -71,6 +72,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     kinds: Vec<Kind>,
+    /// Of runs that are over; dropping them waits for their groups to go.
+    janitors: Vec<Janitor>,
     figures: Figures,
     stopping: bool,
 }
@@ -106,9 +109,31 @@ struct Shape {
     private: Private,
 }
 
+/// Where a run leaves what takes time to go, once its result is known.
+#[derive(Debug)]
+pub(crate) struct Bin(Weak<Shared>);
+
+impl Bin {
+    /// Waits for the janitor itself when there is no pool any more.
+    pub(crate) fn leave(&self, janitor: Janitor) {
+        let Some(shared) = self.0.upgrade() else {
+            return drop(janitor);
+        };
+        let mut state = shared.state();
+        if state.stopping {
+            drop(state);
+            return drop(janitor);
+        }
+        state.janitors.push(janitor);
+        drop(state);
+        shared.wake.notify_one();
+    }
+}
+
 /// A sandbox that waits for its one run.
 #[derive(Debug)]
 pub struct Seat {
+    pool: Weak<Shared>,
     walls: Walls,
     stand: Stand,
     workspace: Option<PrivateDir>,
@@ -192,6 +217,10 @@ impl Seat {
         self.workspace.take()
     }
 
+    pub(crate) fn bin(&self) -> Bin {
+        Bin(Weak::clone(&self.pool))
+    }
+
     pub(crate) fn fits(&self, enclosure: &Enclosure) -> bool {
         matches!(enclosure, Enclosure::Walls(walls) if *walls == self.walls) && self.is_alive()
     }
@@ -264,12 +293,15 @@ impl Shared {
     }
 
     /// Builds what is wanted, ends what is old, until the pool goes.
-    fn keep(&self) {
+    fn keep(self: &Arc<Self>) {
         let mut state = self.state();
         while !state.stopping {
             let now = Instant::now();
-            let old = self.old(&mut state, now);
-            if !old.is_empty() {
+            let old = (
+                self.old(&mut state, now),
+                std::mem::take(&mut state.janitors),
+            );
+            if !old.0.is_empty() || !old.1.is_empty() {
                 drop(state);
                 drop(old);
                 state = self.state();
@@ -285,7 +317,10 @@ impl Shared {
             state = self.state();
             self.put(&mut state, shape, built);
         }
-        let left = std::mem::take(&mut state.kinds);
+        let left = (
+            std::mem::take(&mut state.kinds),
+            std::mem::take(&mut state.janitors),
+        );
         drop(state);
         drop(left);
     }
@@ -327,7 +362,7 @@ impl Shared {
         Some(kind.shape.clone())
     }
 
-    fn build(&self, shape: &Shape) -> Result<Seat, EngineError> {
+    fn build(self: &Arc<Self>, shape: &Shape) -> Result<Seat, EngineError> {
         let id = RunId::new();
         let mut walls = shape.walls.clone();
         let workspace = match shape.private {
@@ -346,6 +381,7 @@ impl Shared {
         let name = format!("cofferdam-{id}");
         let stand = Stand::park(blueprint, shape.cpu_milli, &name, &self.host)?;
         Ok(Seat {
+            pool: Arc::downgrade(self),
             walls,
             stand,
             workspace,
