@@ -179,7 +179,9 @@ fn limits_hold_in_a_sandbox_that_was_built_before_they_were_known() {
         assert_eq!(told["ending"]["cause"], cause, "{told:#}");
     }
     let few = limits(|limits| limits.processes = Cap::AtMost(3));
-    let record = place.run_seated("for i in 1 2 3 4 5 6; do sleep 1 & done; wait", few);
+    let record = place
+        .run_seated("for i in 1 2 3 4 5 6; do sleep 1 & done; wait", few)
+        .unwrap();
     assert_ne!(record.exit_code, Some(0), "{record:?}");
 }
 
