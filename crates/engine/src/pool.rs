@@ -92,6 +92,8 @@ pub struct Figures {
 #[derive(Debug)]
 struct Kind {
     shape: Shape,
+    /// Those of whoever asked last: most ask for the same.
+    bounds: Bounds,
     ready: VecDeque<Seat>,
     /// Being built right now.
     coming: usize,
@@ -101,11 +103,13 @@ struct Kind {
     not_before: Instant,
 }
 
-/// What a kind of sandbox has in common: its walls but for the path of a workspace, and the one bound that decides which groups there are.
+/// What a kind of sandbox has in common: its walls but for the path of a workspace, and which bounds its group has. How large those are can still be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Shape {
     walls: Walls,
     cpu_milli: Option<u32>,
+    is_memory_bounded: bool,
+    are_processes_bounded: bool,
     private: Private,
 }
 
@@ -135,6 +139,7 @@ impl Bin {
 pub struct Seat {
     pool: Weak<Shared>,
     walls: Walls,
+    bounds: Bounds,
     stand: Stand,
     workspace: Option<PrivateDir>,
     since: Instant,
@@ -169,11 +174,12 @@ impl Pool {
 
     /// A sandbox that stands and has what the request wants around its program; `None` when there is none, and then the next one who asks the like may find one.
     pub fn seat(&self, request: &Request, evidence: Evidence, private: Private) -> Option<Seat> {
-        let shape = self.shared.shape(request, evidence, private)?;
+        let (shape, bounds) = self.shared.shape(request, evidence, private)?;
         let mut state = self.shared.state();
         let now = Instant::now();
         let kind = state.kind(shape, now)?;
         kind.last_asked = now;
+        kind.bounds = bounds;
         let seat = loop {
             match kind.ready.pop_front() {
                 Some(seat) if !seat.is_alive() => {}
@@ -226,7 +232,7 @@ impl Seat {
     }
 
     pub(crate) fn take(self, errand: Errand, bounds: &Bounds) -> Result<Stand, EngineError> {
-        if let Some(group) = &self.stand.group {
+        if let Some(group) = self.stand.group.as_ref().filter(|_| self.bounds != *bounds) {
             group.bound(bounds).map_err(unavailable_group)?;
         }
         match self.stand.sandbox.entrust(errand) {
@@ -251,6 +257,7 @@ impl State {
         let at = at.unwrap_or_else(|| {
             self.kinds.push(Kind {
                 shape,
+                bounds: Bounds::default(),
                 ready: VecDeque::new(),
                 coming: 0,
                 wanted: 0,
@@ -276,7 +283,12 @@ impl Shared {
     }
 
     /// `None` for what is not built ahead: it would be used by nobody else.
-    fn shape(&self, request: &Request, evidence: Evidence, private: Private) -> Option<Shape> {
+    fn shape(
+        &self,
+        request: &Request,
+        evidence: Evidence,
+        private: Private,
+    ) -> Option<(Shape, Bounds)> {
         let is_common = request.backend == BackendName::Native
             && request.root == Root::HostUsr
             && request.mounts.is_empty()
@@ -285,11 +297,14 @@ impl Shared {
             return None;
         }
         let means = Means::of(request, &self.host).ok()?;
-        Some(Shape {
+        let shape = Shape {
             walls: means.walls(request, evidence),
             cpu_milli: means.bounds.cpu_milli,
+            is_memory_bounded: means.bounds.memory_bytes.is_some(),
+            are_processes_bounded: means.bounds.processes.is_some(),
             private,
-        })
+        };
+        Some((shape, means.bounds))
     }
 
     /// Builds what is wanted, ends what is old, until the pool goes.
@@ -307,13 +322,13 @@ impl Shared {
                 state = self.state();
                 continue;
             }
-            let Some(shape) = self.next(&mut state, now) else {
+            let Some((shape, bounds)) = self.next(&mut state, now) else {
                 let waited = self.wake.wait_timeout(state, LOOK_EVERY);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             };
             drop(state);
-            let built = self.build(&shape);
+            let built = self.build(&shape, bounds);
             state = self.state();
             self.put(&mut state, shape, built);
         }
@@ -345,7 +360,7 @@ impl Shared {
     }
 
     /// The kind that lacks most, if there is room for one more.
-    fn next(&self, state: &mut State, now: Instant) -> Option<Shape> {
+    fn next(&self, state: &mut State, now: Instant) -> Option<(Shape, Bounds)> {
         if state.waiting() >= self.bounds.most {
             return None;
         }
@@ -359,10 +374,10 @@ impl Shared {
             .filter(|kind| missing(kind) > 0 && kind.not_before <= now)
             .max_by_key(|kind| missing(kind))?;
         kind.coming += 1;
-        Some(kind.shape.clone())
+        Some((kind.shape.clone(), kind.bounds))
     }
 
-    fn build(self: &Arc<Self>, shape: &Shape) -> Result<Seat, EngineError> {
+    fn build(self: &Arc<Self>, shape: &Shape, bounds: Bounds) -> Result<Seat, EngineError> {
         let id = RunId::new();
         let mut walls = shape.walls.clone();
         let workspace = match shape.private {
@@ -379,10 +394,11 @@ impl Shared {
         };
         let blueprint = walls.draw(&self.host)?;
         let name = format!("cofferdam-{id}");
-        let stand = Stand::park(blueprint, shape.cpu_milli, &name, &self.host)?;
+        let stand = Stand::park(blueprint, &bounds, &name, &self.host)?;
         Ok(Seat {
             pool: Arc::downgrade(self),
             walls,
+            bounds,
             stand,
             workspace,
             since: Instant::now(),

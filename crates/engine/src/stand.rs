@@ -70,10 +70,10 @@ impl Stand {
         })
     }
 
-    /// Builds one that waits for its errand, and returns when it stands. The bounds of its group are set later, but for the one on CPUs.
+    /// Builds one that waits for its errand, and returns when it stands.
     pub(crate) fn park(
         blueprint: Blueprint,
-        cpu_milli: Option<u32>,
+        bounds: &Bounds,
         name: &str,
         host: &Host,
     ) -> Result<Self, EngineError> {
@@ -82,13 +82,11 @@ impl Stand {
             Routes::Ignored => 3,
         };
         let sandbox = launch::park(blueprint).map_err(unavailable)?;
-        let bounds = Bounds {
-            cpu_milli,
-            ..Bounds::default()
-        };
         let janitor = Janitor::start(&host.cgroups, name)
             .map_err(EngineError::system("start the process that clears up"))?;
-        let group = RunGroup::create(&host.cgroups, name, &bounds).map_err(unavailable_group)?;
+        let group = RunGroup::create(&host.cgroups, name, bounds).map_err(unavailable_group)?;
+        // The first look at a counter opens it, which need not be done while somebody waits.
+        group.as_ref().map(RunGroup::counters);
         let mut stand = Self {
             sandbox,
             group,

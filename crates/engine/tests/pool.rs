@@ -178,6 +178,13 @@ fn limits_hold_in_a_sandbox_that_was_built_before_they_were_known() {
         let told = serde_json::to_value(&record).unwrap();
         assert_eq!(told["ending"]["cause"], cause, "{told:#}");
     }
+    // Also where the one before was built for less.
+    let more = limits(|limits| limits.memory = Cap::AtMost(Bytes::new(256 << 20)));
+    for _ in 0..4 {
+        let script = "exec python3 -c 'x = bytearray(150 << 20)'";
+        let record = place.run_seated(script, more.clone()).unwrap();
+        assert_eq!(record.exit_code, Some(0), "{record:?}");
+    }
     let few = limits(|limits| limits.processes = Cap::AtMost(3));
     let record = place
         .run_seated("for i in 1 2 3 4 5 6; do sleep 1 & done; wait", few)
