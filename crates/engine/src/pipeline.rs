@@ -94,11 +94,12 @@ pub fn run_in(
     let recorder = ended.recorder.take();
     let upper = ended.upper.take();
     // Writing the end down fits in while the groups are removed.
-    let janitor = ended.janitor.take();
+    let waste = std::mem::take(&mut ended.waste);
     let mut record = record(ended, upper.as_ref(), Birth { run_id, started_at });
     record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper, cancel));
-    if let (Some(bin), Some(janitor)) = (bin, janitor) {
-        bin.leave(janitor);
+    match bin {
+        Some(bin) => bin.leave(waste),
+        None => drop(waste),
     }
     for (stream, failure) in failures {
         if let Some(errno) = failure {

@@ -13,7 +13,6 @@ use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_sys::cgroup::Bounds;
 use cofferdam_sys::errand::Errand;
-use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Entrusted;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -22,6 +21,7 @@ use crate::error::EngineError;
 use crate::host::Host;
 use crate::plan::{Enclosure, Evidence, Means};
 use crate::stand::{Stand, unavailable_group};
+use crate::supervise::Waste;
 use crate::walls::Walls;
 
 /// How much may wait.
@@ -72,8 +72,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     kinds: Vec<Kind>,
-    /// Of runs that are over; dropping them waits for their groups to go.
-    janitors: Vec<Janitor>,
+    /// Of runs that are over.
+    waste: Vec<Waste>,
     figures: Figures,
     stopping: bool,
 }
@@ -118,17 +118,17 @@ struct Shape {
 pub(crate) struct Bin(Weak<Shared>);
 
 impl Bin {
-    /// Waits for the janitor itself when there is no pool any more.
-    pub(crate) fn leave(&self, janitor: Janitor) {
+    /// Takes the time itself when there is no pool any more.
+    pub(crate) fn leave(&self, waste: Waste) {
         let Some(shared) = self.0.upgrade() else {
-            return drop(janitor);
+            return drop(waste);
         };
         let mut state = shared.state();
         if state.stopping {
             drop(state);
-            return drop(janitor);
+            return drop(waste);
         }
-        state.janitors.push(janitor);
+        state.waste.push(waste);
         drop(state);
         shared.wake.notify_one();
     }
@@ -312,10 +312,7 @@ impl Shared {
         let mut state = self.state();
         while !state.stopping {
             let now = Instant::now();
-            let old = (
-                self.old(&mut state, now),
-                std::mem::take(&mut state.janitors),
-            );
+            let old = (self.old(&mut state, now), std::mem::take(&mut state.waste));
             if !old.0.is_empty() || !old.1.is_empty() {
                 drop(state);
                 drop(old);
@@ -334,7 +331,7 @@ impl Shared {
         }
         let left = (
             std::mem::take(&mut state.kinds),
-            std::mem::take(&mut state.janitors),
+            std::mem::take(&mut state.waste),
         );
         drop(state);
         drop(left);

@@ -94,6 +94,7 @@ impl Stand {
             told: Vec::new(),
         };
         stand.hear(expected)?;
+        stand.sandbox.hold_mounts_best_effort();
         Ok(stand)
     }
 

@@ -22,8 +22,15 @@ pub struct Sandbox {
     pidfd: OwnedFd,
     control: OwnedFd,
     reaped: bool,
+    mounts: Option<Mounts>,
     /// What init reads, for as long as it lives.
     inner: Box<Inner>,
+}
+
+/// A hold on the mounts of a sandbox. As long as there is one, the sandbox can end without taking its mounts down, for which whoever waits for its end would wait too.
+#[derive(Debug)]
+pub struct Mounts {
+    _namespace: OwnedFd,
 }
 
 /// Everything that init may look at in memory that it shares with us.
@@ -132,6 +139,7 @@ fn start(
         pidfd,
         control: ours,
         reaped: false,
+        mounts: None,
         inner,
     };
     if let Some(identity) = identity {
@@ -175,6 +183,20 @@ fn become_init(inner: &Inner, order: Order) -> ! {
 }
 
 impl Sandbox {
+    /// From now on somebody else takes the mounts down: whoever lets go of what [`Self::take_mounts`] gives. Where the kernel does not allow it, all stays as it is.
+    pub fn hold_mounts_best_effort(&mut self) {
+        let path = format!("/proc/{}/ns/mnt", self.pid());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
+        self.mounts = opened.ok().map(|namespace| Mounts {
+            _namespace: namespace,
+        });
+    }
+
+    pub fn take_mounts(&mut self) -> Option<Mounts> {
+        self.mounts.take()
+    }
+
     /// Sleeps until init has anything to say, or for `at_most`. Nothing is read.
     pub fn await_word(&self, at_most: std::time::Duration) {
         let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
