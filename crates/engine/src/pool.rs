@@ -20,8 +20,7 @@ use rustix::io::Errno;
 use crate::error::EngineError;
 use crate::host::Host;
 use crate::plan::{Enclosure, Evidence, Means};
-use crate::stand::{Stand, unavailable_group};
-use crate::supervise::Waste;
+use crate::stand::{Stand, Waste, unavailable_group};
 use crate::walls::Walls;
 
 /// How much may wait.

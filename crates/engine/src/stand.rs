@@ -6,7 +6,7 @@ use cofferdam_sys::blueprint::{Blueprint, Routes};
 use cofferdam_sys::cgroup::{Bounds, RunGroup};
 use cofferdam_sys::errand::Errand;
 use cofferdam_sys::janitor::Janitor;
-use cofferdam_sys::launch::{self, Sandbox};
+use cofferdam_sys::launch::{self, Mounts, Sandbox};
 use cofferdam_sys::protocol::Event;
 use rustix::io::Errno;
 
@@ -22,6 +22,24 @@ pub(crate) struct Stand {
     pub(crate) janitor: Option<Janitor>,
     /// What the sandbox has said while nobody supervised it.
     pub(crate) told: Vec<Event>,
+}
+
+/// What is left of a run that nothing needs any more. Dropping it takes time.
+#[derive(Debug, Default)]
+pub(crate) struct Waste {
+    /// Still to be taken down.
+    _mounts: Option<Mounts>,
+    /// Removing the groups; dropping it waits for that.
+    _janitor: Option<Janitor>,
+}
+
+impl Waste {
+    pub(crate) fn new(mounts: Option<Mounts>, janitor: Option<Janitor>) -> Self {
+        Self {
+            _mounts: mounts,
+            _janitor: janitor,
+        }
+    }
 }
 
 /// On so few CPUs the sandbox and what it makes beside itself keep all of them busy: working on the group meanwhile would only be in the way.

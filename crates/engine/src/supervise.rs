@@ -13,7 +13,7 @@ use cofferdam_sys::blueprint::Isolation;
 use cofferdam_sys::cgroup::{Counters, RunGroup};
 use cofferdam_sys::descendants;
 use cofferdam_sys::janitor::Janitor;
-use cofferdam_sys::launch::{Mounts, Sandbox};
+use cofferdam_sys::launch::Sandbox;
 use cofferdam_sys::protocol::{Event, ProcView};
 use cofferdam_sys::routes;
 use cofferdam_sys::seccomp::{self, Received};
@@ -26,6 +26,7 @@ use crate::feed::Feed;
 use crate::plan::Terms;
 use crate::recording::Recorder;
 use crate::settle::{self, Evidence, Report, Started};
+use crate::stand::Waste;
 use crate::watch::Watch;
 
 /// A sandbox that has been started, with everything that belongs to it.
@@ -66,15 +67,6 @@ pub(crate) struct Ended {
     pub(crate) proc: ProcView,
     /// The upper layer of a copy-on-write workspace.
     pub(crate) upper: Option<OwnedFd>,
-}
-
-/// What is left of a run that nothing needs any more. Dropping it takes time.
-#[derive(Debug, Default)]
-pub(crate) struct Waste {
-    /// Still to be taken down.
-    _mounts: Option<Mounts>,
-    /// Removing the groups; dropping it waits for that.
-    _janitor: Option<Janitor>,
 }
 
 /// How long the init of a run without a pid namespace gets to end everything.
@@ -419,10 +411,7 @@ impl Supervisor<'_> {
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
         Ok(Ended {
-            waste: Waste {
-                _mounts: self.run.sandbox.take_mounts(),
-                _janitor: self.run.janitor,
-            },
+            waste: Waste::new(self.run.sandbox.take_mounts(), self.run.janitor),
             terms: self.run.terms,
             ending,
             usage,
