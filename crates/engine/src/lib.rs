@@ -16,11 +16,14 @@ mod memory_count;
 mod native;
 pub mod pipeline;
 mod plan;
+pub mod pool;
 mod program;
 mod reach;
 pub mod recording;
 mod settle;
+mod stand;
 mod supervise;
+mod walls;
 mod watch;
 
 pub use cancel::cancel_on_signals;

@@ -7,18 +7,15 @@
 //! A [`Grant`] can only be made by checking a request, and only a grant can be planned, so nothing runs that was not checked.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::{FinishedRun, RunRecord};
 use cofferdam_contract::request::{Grant, MountAccess, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
 use cofferdam_store::RunId;
-use cofferdam_sys::blueprint::{Blueprint, Isolation, Privileged};
+use cofferdam_sys::blueprint::{Identity, Isolation, Privileged};
 use cofferdam_sys::cgroup::RunGroup;
 use cofferdam_sys::descendants;
-use cofferdam_sys::janitor::Janitor;
-use cofferdam_sys::launch;
 use cofferdam_sys::protocol::{Given, ProcView};
 use cofferdam_sys::signals;
 use jiff::Timestamp;
@@ -36,8 +33,11 @@ use crate::disk::Growth;
 use crate::error::EngineError;
 use crate::feed::Feed;
 use crate::host::Host;
-use crate::plan::{self, Channel, Plan};
+use crate::plan::{self, Channel, Enclosure, Plan};
+use crate::pool::Seat;
+use crate::stand::Stand;
 use crate::supervise::{self, Ended, Running};
+use crate::walls;
 use crate::watch::Watch;
 
 /// Where a run's streams come from and go to, and how its caller can end it.
@@ -59,6 +59,16 @@ pub struct Streams<'a> {
 
 /// Runs a granted request to its end.
 pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
+    run_in(None, grant, streams, host)
+}
+
+/// The same in a sandbox that stands already. One that was built for other walls than the request wants, or that has ended meanwhile, is not used.
+pub fn run_in(
+    seat: Option<Seat>,
+    grant: Grant,
+    streams: Streams<'_>,
+    host: &Host,
+) -> Result<RunRecord, EngineError> {
     let recording = streams.recording.as_ref();
     let run_id = recording.map_or_else(RunId::new, |recording| recording.run_id);
     let started_at = whole_micros(Timestamp::now());
@@ -73,7 +83,8 @@ pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord,
     };
     let plan = plan::plan(grant, host, streams.evidence, channel)?;
     let cancel = streams.cancel;
-    let running = start(plan, streams, host, Birth { run_id, started_at })?;
+    let bin = seat.as_ref().map(Seat::bin);
+    let running = start(plan, seat, streams, host, Birth { run_id, started_at })?;
     let mut ended =
         supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
     let failures = [
@@ -83,10 +94,13 @@ pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord,
     let recorder = ended.recorder.take();
     let upper = ended.upper.take();
     // Writing the end down fits in while the groups are removed.
-    let janitor = ended.janitor.take();
+    let waste = std::mem::take(&mut ended.waste);
     let mut record = record(ended, upper.as_ref(), Birth { run_id, started_at });
     record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper, cancel));
-    drop(janitor);
+    match bin {
+        Some(bin) => bin.leave(waste),
+        None => drop(waste),
+    }
     for (stream, failure) in failures {
         if let Some(errno) = failure {
             return Err(EngineError::OutputWriteFailed { stream, errno });
@@ -107,13 +121,9 @@ pub(crate) struct Birth {
     pub(crate) started_at: Timestamp,
 }
 
-/// On so few CPUs the sandbox and what it makes beside itself keep all of them busy: working on the group meanwhile would only be in the way.
-const BUSY_CPUS: usize = 2;
-const LONG_ENOUGH: Duration = Duration::from_millis(20);
-
-/// Clones the sandbox first: while it builds itself, its control group is made here, and the program waits in the socket.
 fn start<'a>(
     plan: Plan,
+    seat: Option<Seat>,
     streams: Streams<'a>,
     host: &Host,
     birth: Birth,
@@ -129,37 +139,37 @@ fn start<'a>(
         }
         None => None,
     };
-    let name = format!("cofferdam-{}", birth.run_id);
-    let Plan {
-        blueprint,
-        bounds,
-        terms,
-    } = plan;
-    let make_group = || RunGroup::create(&host.cgroups, &name, &bounds).map_err(unavailable_group);
-    let start_janitor = || {
-        Janitor::start(&host.cgroups, &name)
-            .map_err(EngineError::system("start the process that clears up"))
-    };
     let theirs = channel.as_ref().map(|(theirs, _)| theirs);
     let ends = [Some(&stdin), Some(&stdout), Some(&stderr), theirs];
-    hand_over(&blueprint, ends.into_iter().flatten())?;
-    let children_before = adopt_orphans(&blueprint)?;
-    let recording = streams.recording;
-    let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
-        let janitor = start_janitor()?;
-        let group = make_group()?;
-        let into = group.as_ref().and_then(RunGroup::clone_into);
-        let sandbox = launch::launch(blueprint, into).map_err(unavailable)?;
-        (sandbox, janitor, group)
-    } else {
-        let sandbox = launch::launch(blueprint, None).map_err(unavailable)?;
-        if host.cpus.len() <= BUSY_CPUS {
-            sandbox.await_word(LONG_ENOUGH);
+    let Plan {
+        enclosure,
+        errand,
+        bounds,
+        mut terms,
+    } = plan;
+    let seat = seat.filter(|seat| seat.fits(&enclosure));
+    let children_before = adopt_orphans(&enclosure)?;
+    let stand = match seat {
+        Some(seat) => seat.take(errand, &bounds)?,
+        None => {
+            let name = format!("cofferdam-{}", birth.run_id);
+            Stand::build(enclosure, errand, &bounds, &name, host)?
         }
-        (sandbox, start_janitor()?, make_group()?)
     };
+    let Stand {
+        sandbox,
+        group,
+        janitor,
+        told,
+    } = stand;
+    if let Isolation::Namespaces(identity) = sandbox.blueprint().isolation {
+        hand_over(&identity, ends.into_iter().flatten())?;
+        terms.isolation = walls::isolation(&identity, host);
+    }
     // Fits in while the sandbox takes its last steps; earlier, it would be in the way of the first.
-    let recorder = recording.map(|recording| recording.begin(&terms.request, birth));
+    let recorder = streams
+        .recording
+        .map(|recording| recording.begin(&terms.request, birth));
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // Before the program can write anything.
     let growths = growths(&terms.request);
@@ -183,6 +193,7 @@ fn start<'a>(
         sandbox,
         group,
         janitor,
+        told,
     })
 }
 
@@ -239,12 +250,9 @@ fn pipe(ours: Ours) -> Result<(OwnedFd, OwnedFd), EngineError> {
 
 /// A pipe belongs to whoever makes it; the program could not open `/dev/stdout` if that were somebody else.
 fn hand_over<'a>(
-    blueprint: &Blueprint,
+    identity: &Identity,
     ends: impl Iterator<Item = &'a OwnedFd>,
 ) -> Result<(), EngineError> {
-    let Isolation::Namespaces(identity) = blueprint.isolation else {
-        return Ok(());
-    };
     if identity.privileged == Privileged::No {
         return Ok(());
     }
@@ -260,8 +268,8 @@ fn hand_over<'a>(
 }
 
 /// Without a pid namespace, what loses its parent must come to us and not get away. Returns the children that this process has already.
-fn adopt_orphans(blueprint: &Blueprint) -> Result<Vec<u32>, EngineError> {
-    if blueprint.isolation != Isolation::None {
+fn adopt_orphans(enclosure: &Enclosure) -> Result<Vec<u32>, EngineError> {
+    if matches!(enclosure, Enclosure::Walls(_)) {
         return Ok(Vec::new());
     }
     let own = rustix::process::getpid();
@@ -287,23 +295,4 @@ fn growths(request: &Request) -> Vec<Growth> {
         .map(|workspace| &workspace.path)
         .chain(mounts.map(|mount| &mount.source));
     paths.filter_map(|path| Growth::new(path, limit)).collect()
-}
-
-fn unavailable(error: launch::LaunchError) -> EngineError {
-    EngineError::Unavailable {
-        backend: "native",
-        why: error.to_string(),
-        fix: "run `cofferdam doctor`, which names the setting that forbids it".to_owned(),
-    }
-}
-
-fn unavailable_group(error: cofferdam_sys::cgroup::CgroupError) -> EngineError {
-    EngineError::Unavailable {
-        backend: "native",
-        why: error.to_string(),
-        fix: format!(
-            "set {}=1 to run without control groups",
-            crate::host::NO_CGROUPS_VARIABLE
-        ),
-    }
 }

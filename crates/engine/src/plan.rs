@@ -1,33 +1,38 @@
 //! From a grant to a plan: what will be built, which limit is held by what, and the refusal of a limit that nothing here can hold.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::time::Duration;
 
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
-use cofferdam_contract::request::{
-    BackendName, Grant, MountAccess, Request, Workspace, WorkspaceAccess,
-};
-use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_contract::request::{BackendName, Grant, MountAccess, Request, WorkspaceAccess};
+use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
-use cofferdam_sys::landlock::Rules;
-use cofferdam_sys::program::Program;
+use cofferdam_sys::errand::Errand;
 use cofferdam_sys::protocol::RESULT_FD;
-use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variant, Variants};
+use cofferdam_sys::seccomp::{Listener, Variant, Variants};
 use rustix::process::Resource;
 
 use crate::error::EngineError;
 use crate::host::Host;
-use crate::native::{self, Scratch};
-use crate::program::{self, HOME};
+use crate::program;
+use crate::walls::Walls;
 
 /// Everything that is decided before anything is started.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) blueprint: Blueprint,
+    pub(crate) enclosure: Enclosure,
+    pub(crate) errand: Errand,
     pub(crate) bounds: Bounds,
     pub(crate) terms: Terms,
+}
+
+/// What is put around the program.
+#[derive(Debug)]
+pub(crate) enum Enclosure {
+    Walls(Walls),
+    /// Limits only: the `host` backend.
+    None(Blueprint),
 }
 
 /// How much is found out about a run beyond how it ended.
@@ -61,8 +66,6 @@ pub(crate) struct Terms {
     pub(crate) parallelism: u32,
 }
 
-/// Scratch space that the root itself takes: a few small files.
-const ROOT_PAGES: u64 = 64 * 4096;
 /// A process that escapes the supervisor's attention still meets this, one second after the limit.
 const CPU_BACKSTOP: Duration = Duration::from_secs(1);
 
@@ -78,154 +81,96 @@ pub(crate) fn plan(
         let number = RESULT_FD.to_string();
         request.env.push((RESULT_VARIABLE.into(), number.into()));
     }
-    let enforced_by = Choice {
-        request: &request,
-        host,
-    }
-    .enforcement()?;
-    let by = |limit: LimitName, enforcer: Enforcer| {
-        enforced_by
-            .get(&limit)
-            .is_some_and(|held: &EnforcedBy| held.0.contains(&enforcer))
+    let means = Means::of(&request, host)?;
+    let errand = Errand {
+        program: program::lay_out(&request)?,
+        rlimits: rlimits(&request, means.hold(LimitName::Processes, Enforcer::Rlimit)),
     };
-    let in_group = |limit| by(limit, Enforcer::Cgroup1) || by(limit, Enforcer::Cgroup2);
-    let limits = &request.limits;
-    let bounds = Bounds {
-        memory_bytes: limits
-            .memory
-            .at_most()
-            .filter(|_| in_group(LimitName::Memory))
-            .map(Bytes::get),
-        processes: limits
-            .processes
-            .at_most()
-            .filter(|_| in_group(LimitName::Processes)),
-        cpu_milli: limits
-            .cpus
-            .at_most()
-            .filter(|_| in_group(LimitName::Cpus))
-            .map(|share| share.milli()),
-    };
-    let cpus = visible_cpus(&request, host);
-    let parallelism = u32::try_from(cpus.as_ref().map_or(host.cpus.len(), Vec::len))
-        .unwrap_or(u32::MAX)
-        .max(1);
-    let mut variants = Variants::NONE;
-    if by(LimitName::Cpus, Enforcer::Affinity) {
-        variants = variants.with(Variant::PinCpus);
-    }
-    if by(LimitName::Memory, Enforcer::Poll) {
-        variants = variants.with(Variant::NoShm);
-    }
-    let program = program::lay_out(&request)?;
-    let rlimits = rlimits(&request, by(LimitName::Processes, Enforcer::Rlimit));
-    let (blueprint, isolation) = match request.backend {
-        BackendName::Native => native_blueprint(
-            &request,
-            host,
-            Given {
-                program,
-                rlimits,
-                cpus,
-                variants,
-                evidence,
-            },
-        )?,
-        BackendName::Host => (host_blueprint(program, rlimits, cpus), BTreeMap::new()),
-    };
-    let terms = Terms {
-        request,
-        enforced_by,
-        isolation,
-        variants,
-        parallelism,
+    let enclosure = match request.backend {
+        BackendName::Native => Enclosure::Walls(means.walls(&request, evidence)),
+        BackendName::Host => Enclosure::None(host_blueprint(means.cpus.clone())),
     };
     Ok(Plan {
-        blueprint,
-        bounds,
-        terms,
+        enclosure,
+        errand,
+        bounds: means.bounds,
+        terms: Terms {
+            request,
+            parallelism: means.parallelism(host),
+            enforced_by: means.enforced_by,
+            isolation: BTreeMap::new(),
+            variants: means.variants,
+        },
     })
 }
 
-/// What the blueprint takes from the rest of the plan.
-struct Given {
-    program: Program,
-    rlimits: Vec<(Resource, u64)>,
+/// With which means the limits of a request are held here.
+pub(crate) struct Means {
+    enforced_by: Enforcement,
+    pub(crate) bounds: Bounds,
     cpus: Option<Vec<usize>>,
     variants: Variants,
-    evidence: Evidence,
 }
 
-fn native_blueprint(
-    request: &Request,
-    host: &Host,
-    given: Given,
-) -> Result<(Blueprint, BTreeMap<String, String>), EngineError> {
-    let Given {
-        program,
-        rlimits,
-        cpus,
-        variants,
-        evidence,
-    } = given;
-    let (identity, trees) = native::identify(request, host)?;
-    let steps = native::steps(
-        request,
-        &trees,
-        scratch(request),
-        cpus.as_ref().map(Vec::len),
-        host,
-    )?;
-    let landlock = host.landlock_abi.map(|abi| landlock_rules(request, abi));
-    let isolation = [
-        ("namespaces", "user,pid,mount,net,ipc,uts,cgroup".to_owned()),
-        ("root", "read-only".to_owned()),
-        ("seccomp", "filter".to_owned()),
-        (
-            "landlock",
-            host.landlock_abi
-                .map_or_else(|| "absent".to_owned(), |abi| format!("abi {abi}")),
-        ),
-        (
-            "uid",
-            format!("{} (outside {})", identity.inside_uid, identity.outside_uid),
-        ),
-    ];
-    let blueprint = Blueprint {
-        isolation: Isolation::Namespaces(identity),
-        program,
-        steps,
-        trees: trees.prepared,
-        rlimits,
-        filter: Filter::build(variants, Denied::Notify).program().to_vec(),
-        listener: Listener::Wanted,
-        landlock,
-        routes: match evidence {
-            Evidence::Full => Routes::Counted,
-            Evidence::Ending => Routes::Ignored,
-        },
-        cpus: cpus.unwrap_or_default(),
-    };
-    Ok((
-        blueprint,
-        isolation
-            .into_iter()
-            .map(|(part, by)| (part.to_owned(), by))
-            .collect(),
-    ))
+impl Means {
+    pub(crate) fn of(request: &Request, host: &Host) -> Result<Self, EngineError> {
+        let mut means = Self {
+            enforced_by: Choice { request, host }.enforcement()?,
+            bounds: Bounds::default(),
+            cpus: visible_cpus(request, host),
+            variants: Variants::NONE,
+        };
+        let limits = &request.limits;
+        if means.hold_in_group(LimitName::Memory) {
+            means.bounds.memory_bytes = limits.memory.at_most().map(Bytes::get);
+        }
+        if means.hold_in_group(LimitName::Processes) {
+            means.bounds.processes = limits.processes.at_most();
+        }
+        if means.hold_in_group(LimitName::Cpus) {
+            means.bounds.cpu_milli = limits.cpus.at_most().map(CpuShare::milli);
+        }
+        if means.hold(LimitName::Cpus, Enforcer::Affinity) {
+            means.variants = means.variants.with(Variant::PinCpus);
+        }
+        if means.hold(LimitName::Memory, Enforcer::Poll) {
+            means.variants = means.variants.with(Variant::NoShm);
+        }
+        Ok(means)
+    }
+
+    pub(crate) fn walls(&self, request: &Request, evidence: Evidence) -> Walls {
+        Walls {
+            root: request.root.clone(),
+            workspace: request.workspace.clone(),
+            mounts: request.mounts.clone(),
+            disk: request.limits.disk,
+            cpus: self.cpus.clone(),
+            variants: self.variants,
+            evidence,
+        }
+    }
+
+    fn hold(&self, limit: LimitName, enforcer: Enforcer) -> bool {
+        let held = self.enforced_by.get(&limit);
+        held.is_some_and(|held: &EnforcedBy| held.0.contains(&enforcer))
+    }
+
+    fn hold_in_group(&self, limit: LimitName) -> bool {
+        self.hold(limit, Enforcer::Cgroup1) || self.hold(limit, Enforcer::Cgroup2)
+    }
+
+    fn parallelism(&self, host: &Host) -> u32 {
+        let cpus = self.cpus.as_ref().map_or(host.cpus.len(), Vec::len);
+        u32::try_from(cpus).unwrap_or(u32::MAX).max(1)
+    }
 }
 
-fn host_blueprint(
-    program: Program,
-    rlimits: Vec<(Resource, u64)>,
-    cpus: Option<Vec<usize>>,
-) -> Blueprint {
+fn host_blueprint(cpus: Option<Vec<usize>>) -> Blueprint {
     Blueprint {
         isolation: Isolation::None,
-        program,
         steps: Vec::new(),
         trees: Vec::new(),
-        rlimits,
         filter: Vec::new(),
         listener: Listener::Absent,
         landlock: None,
@@ -409,46 +354,6 @@ fn rlimits(request: &Request, count_processes: bool) -> Vec<(Resource, u64)> {
         lower(Resource::Nproc, processes.saturating_add(1));
     }
     set
-}
-
-fn scratch(request: &Request) -> Scratch {
-    let bytes = request
-        .limits
-        .disk
-        .at_most()
-        .map_or(u64::MAX >> 12, Bytes::get);
-    let inodes = (bytes / 4096).clamp(16_384, 1 << 20);
-    Scratch {
-        bytes: bytes.saturating_add(ROOT_PAGES),
-        inodes,
-    }
-}
-
-/// Everything may be read; only scratch, devices, /proc and what the caller made writable may be written.
-fn landlock_rules(request: &Request, abi: u32) -> Rules {
-    let mut writable: Vec<CString> = ["/tmp", "/dev", "/proc", HOME]
-        .into_iter()
-        .filter_map(|path| CString::new(path).ok())
-        .collect();
-    let workspace_writable = request
-        .workspace
-        .as_ref()
-        .is_some_and(|workspace| workspace.access != WorkspaceAccess::ReadOnly);
-    if workspace_writable {
-        writable.extend(CString::new(Workspace::INSIDE));
-    }
-    for mount in request
-        .mounts
-        .iter()
-        .filter(|mount| mount.access == MountAccess::ReadWrite)
-    {
-        writable.extend(CString::new(mount.target.as_os_str().as_encoded_bytes()));
-    }
-    Rules {
-        abi,
-        readable: CString::new("/").into_iter().collect(),
-        writable,
-    }
 }
 
 fn is_limited<T: Copy>(cap: &Cap<T>) -> bool {

@@ -26,6 +26,7 @@ use crate::feed::Feed;
 use crate::plan::Terms;
 use crate::recording::Recorder;
 use crate::settle::{self, Evidence, Report, Started};
+use crate::stand::Waste;
 use crate::watch::Watch;
 
 /// A sandbox that has been started, with everything that belongs to it.
@@ -47,13 +48,14 @@ pub(crate) struct Running<'a> {
     pub(crate) children_before: Vec<u32>,
     /// Readable when the caller wants the run to end.
     pub(crate) cancel: Option<BorrowedFd<'a>>,
+    /// What the sandbox said before there was a run.
+    pub(crate) told: Vec<Event>,
 }
 
 /// A run that is over: nothing of it is left but this, once the janitor has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Removing the groups; dropping it waits for that.
-    pub(crate) janitor: Option<Janitor>,
+    pub(crate) waste: Waste,
     pub(crate) terms: Terms,
     pub(crate) ending: Ending,
     pub(crate) usage: Usage,
@@ -71,7 +73,8 @@ pub(crate) struct Ended {
 const HOST_INIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Supervises until the end.
-pub(crate) fn supervise(running: Running<'_>) -> Result<Ended, Errno> {
+pub(crate) fn supervise(mut running: Running<'_>) -> Result<Ended, Errno> {
+    let told = std::mem::take(&mut running.told);
     let mut supervisor = Supervisor {
         run: running,
         buffer: Vec::new(),
@@ -87,6 +90,9 @@ pub(crate) fn supervise(running: Running<'_>) -> Result<Ended, Errno> {
         proc: ProcView::Absent,
         upper: None,
     };
+    for event in told {
+        supervisor.note(event);
+    }
     loop {
         if let Some(report) = supervisor.report.take() {
             return supervisor.finish(report);
@@ -234,6 +240,11 @@ impl Supervisor<'_> {
             Err(Errno::CONNRESET | Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno),
         };
+        self.note(event);
+        Ok(())
+    }
+
+    fn note(&mut self, event: Event) {
         match event {
             Event::Ready { dirs, proc } => {
                 let mut dirs = dirs.into_iter();
@@ -261,7 +272,6 @@ impl Supervisor<'_> {
                 self.report = Some(Report::ExecFailed { stage, errno })
             }
         }
-        Ok(())
     }
 
     /// The program's time runs from the moment at which it said that it goes, not from when we heard of it.
@@ -401,7 +411,7 @@ impl Supervisor<'_> {
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
         Ok(Ended {
-            janitor: self.run.janitor,
+            waste: Waste::new(self.run.sandbox.take_mounts(), self.run.janitor),
             terms: self.run.terms,
             ending,
             usage,

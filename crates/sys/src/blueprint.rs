@@ -1,25 +1,19 @@
-//! The full description of a sandbox, made before anything is cloned: what the child will do, in order, with every string already in the form that
-//! the kernel wants. [`Step`]s are data, so a failure can name its step, and a reviewer can read what will happen.
+//! The full description of a sandbox, made before anything is cloned: what is built around a program, in order, with every string already in the form that
+//! the kernel wants. The program itself comes apart from it, as an [`crate::errand::Errand`]. [`Step`]s are data, so a failure can name its step, and a reviewer can read what will happen.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
-use rustix::process::Resource;
-
 use crate::landlock::Rules;
-use crate::program::Program;
 use crate::seccomp::Listener;
 
 /// Everything that the child needs to become a sandbox.
 #[derive(Debug)]
 pub struct Blueprint {
     pub isolation: Isolation,
-    pub program: Program,
     pub steps: Vec<Step>,
     /// Mounts that only the parent could prepare (id-mapped ones); [`Step::Adopt`] takes them by index.
     pub trees: Vec<OwnedFd>,
-    /// Set in each program before it is executed; soft and hard.
-    pub rlimits: Vec<(Resource, u64)>,
     /// The classic BPF program; empty for none.
     pub filter: Vec<libc::sock_filter>,
     /// Whether refused calls go to a listener, which is then sent to the supervisor.

@@ -5,6 +5,7 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
@@ -15,7 +16,9 @@ use rustix::thread::{CpuSet, UnshareFlags, futex};
 
 use crate::blueprint::{Blueprint, Isolation, Routes};
 use crate::clone;
+use crate::errand::Errand;
 use crate::init::Failure;
+use crate::program::Program;
 use crate::protocol::{self, MAX_FDS, RESULT_FD, Stage};
 use crate::{landlock, network, raw, routes, seccomp};
 
@@ -104,6 +107,8 @@ pub(crate) fn identity_of(path: &CStr) -> Result<[u64; 2], Errno> {
 /// What the program's process reads until it executes.
 pub(crate) struct Start<'a> {
     pub(crate) blueprint: &'a Blueprint,
+    /// There when the word to go has come.
+    pub(crate) errand: &'a OnceLock<Errand>,
     pub(crate) control: BorrowedFd<'a>,
     pub(crate) building: &'a Building,
 }
@@ -176,16 +181,19 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
         (protocol::KIND_GO_WITH_RESULT, [Some(result), joins @ ..]) => (Some(result), joins),
         (_, joins) => (None, joins),
     };
+    let Some(errand) = start.errand.get() else {
+        return Err((Stage::Exec, Errno::INVAL));
+    };
     for join in joins.iter().flatten() {
         rustix::io::write(join, b"0").map_err(at(Stage::Cgroup))?;
     }
-    rustix::process::chdir(blueprint.program.cwd()).map_err(at(Stage::Cwd))?;
+    rustix::process::chdir(errand.program.cwd()).map_err(at(Stage::Cwd))?;
     streams_onto_standard([stdin, stdout, stderr]).map_err(at(Stage::Descriptors))?;
     if let Some(result) = result {
         result_onto_its_number(result).map_err(at(Stage::Descriptors))?;
     }
     // Last, since the lowest limit on descriptors leaves no room for ours.
-    for (resource, value) in &blueprint.rlimits {
+    for (resource, value) in &errand.rlimits {
         let limit = Rlimit {
             current: Some(*value),
             maximum: Some(*value),
@@ -194,7 +202,7 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     }
     unblock_signals();
     let _ = protocol::send(start.control, &protocol::started(now_nanos()), &[]);
-    Err((Stage::Exec, execute(blueprint)))
+    Err((Stage::Exec, execute(&errand.program)))
 }
 
 /// What a process inherits beyond signals and descriptors: a caller that the kernel may not kill for want of memory, or whose addresses are not random, would
@@ -340,13 +348,13 @@ fn now_nanos() -> u64 {
 }
 
 /// Tries each candidate as a shell does: a file that is there and cannot be executed is remembered, one that is missing is not.
-fn execute(blueprint: &Blueprint) -> Errno {
+fn execute(program: &Program) -> Errno {
     let mut remembered = Errno::NOENT;
     let (argv, env) = (
-        blueprint.program.argv().expose_provenance(),
-        blueprint.program.env().expose_provenance(),
+        program.argv().expose_provenance(),
+        program.env().expose_provenance(),
     );
-    for candidate in blueprint.program.candidates() {
+    for candidate in program.candidates() {
         let path = candidate.as_ptr().expose_provenance();
         // SAFETY: a NUL-terminated path and two null-terminated tables of NUL-terminated strings.
         match unsafe { raw::syscall(libc::SYS_execve, [path, argv, env, 0, 0, 0]) } {

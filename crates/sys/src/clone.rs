@@ -82,6 +82,9 @@ pub(crate) struct Lent {
     bytes: usize,
 }
 
+// SAFETY: an address and a size; whoever takes the memory promises that nobody else does.
+unsafe impl Send for Lent {}
+
 impl Lent {
     pub(crate) fn new(part: &mut [std::mem::MaybeUninit<u8>]) -> Self {
         Self {

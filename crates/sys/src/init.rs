@@ -7,6 +7,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
@@ -16,6 +17,7 @@ use rustix::process::Signal;
 use crate::blueprint::{Blueprint, Isolation};
 use crate::child::{self, Building, Start};
 use crate::clone::{self, Lent};
+use crate::errand::Errand;
 use crate::protocol::{self, Stage};
 use crate::steps::{self, Built};
 use crate::{descendants, enclose, raw, signals};
@@ -34,7 +36,7 @@ pub(crate) enum Order {
 
 /// Becomes the sandbox's init. `keep` holds the descriptors that survive, sorted: the control socket and prepared mounts.
 pub(crate) fn run(
-    blueprint: &Blueprint,
+    (blueprint, errand): (&Blueprint, &OnceLock<Errand>),
     control: BorrowedFd<'_>,
     keep: &[i32],
     stacks: Stacks,
@@ -42,6 +44,7 @@ pub(crate) fn run(
 ) -> ! {
     let site = Site {
         blueprint,
+        errand,
         control,
         building: Building::new(),
         program: AtomicI32::new(0),
@@ -81,6 +84,7 @@ fn begin(site: &Site<'_>, keep: &[i32], order: Order) -> Result<OwnedFd, Failure
 /// What init and the thread beside it work on. It lies in the frame of an init that never returns, so it outlives the thread.
 struct Site<'a> {
     blueprint: &'a Blueprint,
+    errand: &'a OnceLock<Errand>,
     control: BorrowedFd<'a>,
     building: Building,
     /// The program's pid, from the moment at which it exists.
@@ -126,6 +130,7 @@ impl Site<'_> {
         let stack = unsafe { self.stacks.program.take() };
         let start = Start {
             blueprint: self.blueprint,
+            errand: self.errand,
             control: self.control,
             building: &self.building,
         };

@@ -1,6 +1,7 @@
 //! The supervisor's side of a sandbox: clones its init, gives it its identity, and talks to it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -10,6 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::blueprint::{Blueprint, Identity, Isolation, Privileged};
 use crate::clone::{self, Forked, Stack};
+use crate::errand::Errand;
 use crate::init::{self, Order, Stacks};
 use crate::protocol::{self, Event, Given, RESULT_FD};
 
@@ -20,13 +22,22 @@ pub struct Sandbox {
     pidfd: OwnedFd,
     control: OwnedFd,
     reaped: bool,
+    mounts: Option<Mounts>,
     /// What init reads, for as long as it lives.
     inner: Box<Inner>,
+}
+
+/// A hold on the mounts of a sandbox. As long as there is one, the sandbox can end without taking its mounts down, for which whoever waits for its end would wait too.
+#[derive(Debug)]
+pub struct Mounts {
+    _namespace: OwnedFd,
 }
 
 /// Everything that init may look at in memory that it shares with us.
 struct Inner {
     blueprint: Blueprint,
+    /// Set once, before the word to go, by us; looked at after it, by the program's process.
+    errand: OnceLock<Errand>,
     keep: Vec<i32>,
     /// Ours to close once init has its own copy.
     control: i32,
@@ -59,6 +70,11 @@ pub enum LaunchError {
     Map { file: &'static str, errno: Errno },
 }
 
+/// The sandbox has its errand already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the sandbox is in use already")]
+pub struct Entrusted;
+
 /// Whether a signal found its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kill {
@@ -70,6 +86,20 @@ pub enum Kill {
 /// Clones the init of a new sandbox, in the version 2 cgroup if one is given. It builds itself while this returns; [`Sandbox::receive`] tells how it went.
 pub fn launch(
     blueprint: Blueprint,
+    errand: Errand,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<Sandbox, LaunchError> {
+    start(blueprint, OnceLock::from(errand), cgroup)
+}
+
+/// The same for a sandbox that stands and waits: [`Sandbox::entrust`] says later what for. It shares our memory, so it is in no version 2 cgroup.
+pub fn park(blueprint: Blueprint) -> Result<Sandbox, LaunchError> {
+    start(blueprint, OnceLock::new(), None)
+}
+
+fn start(
+    blueprint: Blueprint,
+    errand: OnceLock<Errand>,
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<Sandbox, LaunchError> {
     let (ours, theirs) = rustix::net::socketpair(
@@ -95,6 +125,7 @@ pub fn launch(
     let lent = Stacks::lend(&mut stack);
     let mut inner = Box::new(Inner {
         blueprint,
+        errand,
         keep,
         control,
         stack,
@@ -108,6 +139,7 @@ pub fn launch(
         pidfd,
         control: ours,
         reaped: false,
+        mounts: None,
         inner,
     };
     if let Some(identity) = identity {
@@ -138,7 +170,7 @@ fn clone_init(inner: &mut Inner, cgroup: Option<BorrowedFd<'_>>) -> Result<(Pid,
 }
 
 extern "C" fn begin(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `clone_init` handed us a live `Inner`, of which only `stack` changes afterwards, and that we do not look at.
+    // SAFETY: `clone_init` handed us a live `Inner`, of which only `stack` changes afterwards, and that we do not look at, and `errand`, which may be set once from another process.
     become_init(unsafe { &*argument.cast::<Inner>() }, Order::AtOnce)
 }
 
@@ -146,10 +178,25 @@ extern "C" fn begin(argument: *mut libc::c_void) -> libc::c_int {
 fn become_init(inner: &Inner, order: Order) -> ! {
     // SAFETY: this process's own copy of the descriptor, which nothing in it closes.
     let control = unsafe { BorrowedFd::borrow_raw(inner.control) };
-    init::run(&inner.blueprint, control, &inner.keep, inner.lent, order)
+    let task = (&inner.blueprint, &inner.errand);
+    init::run(task, control, &inner.keep, inner.lent, order)
 }
 
 impl Sandbox {
+    /// From now on somebody else takes the mounts down: whoever lets go of what [`Self::take_mounts`] gives. Where the kernel does not allow it, all stays as it is.
+    pub fn hold_mounts_best_effort(&mut self) {
+        let path = format!("/proc/{}/ns/mnt", self.pid());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
+        self.mounts = opened.ok().map(|namespace| Mounts {
+            _namespace: namespace,
+        });
+    }
+
+    pub fn take_mounts(&mut self) -> Option<Mounts> {
+        self.mounts.take()
+    }
+
     /// Sleeps until init has anything to say, or for `at_most`. Nothing is read.
     pub fn await_word(&self, at_most: std::time::Duration) {
         let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
@@ -157,7 +204,12 @@ impl Sandbox {
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
     }
 
-    /// Lets the blueprint's program go, with these standard streams, in the version 1 cgroups whose `tasks` files are given.
+    /// Says what a parked sandbox is for, once. One that knows already keeps to that.
+    pub fn entrust(&self, errand: Errand) -> Result<(), Entrusted> {
+        self.inner.errand.set(errand).map_err(|_| Entrusted)
+    }
+
+    /// Lets the errand's program go, with these standard streams, in the version 1 cgroups whose `tasks` files are given.
     pub fn go(&self, streams: &Given<'_>, joins: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         protocol::send_go(self.control.as_fd(), streams, joins)
     }

@@ -13,6 +13,7 @@ mod child;
 mod clone;
 pub mod descendants;
 mod enclose;
+pub mod errand;
 pub mod idmap;
 mod init;
 pub mod janitor;

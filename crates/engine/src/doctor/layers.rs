@@ -9,7 +9,6 @@ use cofferdam_sys::blueprint::{Blueprint, Isolation};
 use cofferdam_sys::cgroup::Hierarchy;
 use cofferdam_sys::idmap::{self, Owner};
 use cofferdam_sys::launch::{self, LaunchError, Sandbox};
-use cofferdam_sys::program::Program;
 use cofferdam_sys::protocol::{Event, Stage};
 use cofferdam_sys::seccomp::Listener;
 use rustix::event::{PollFd, PollFlags};
@@ -22,6 +21,7 @@ use super::report::{Finding, Mark, Reason};
 use super::trial::{self, Bench, Tried};
 use crate::host::{Host, Privilege};
 use crate::native;
+use crate::walls;
 
 /// Whether the namespaces alone can be made, without a root and without a program in them.
 #[derive(Debug)]
@@ -39,24 +39,21 @@ pub(super) enum Walls {
 
 impl Walls {
     pub(super) fn try_alone(host: &Host) -> Self {
-        let request = trial::request("", Limits::DEFAULT);
-        let identity = match native::identify(&request, host) {
+        let identity = match native::identify(&walls::Walls::bare(), host) {
             Ok((identity, _)) => identity,
             Err(error) => return Self::Unknown(error.to_string()),
         };
         let blueprint = Blueprint {
             isolation: Isolation::Namespaces(identity),
-            program: Program::new(c"/".to_owned(), Vec::new(), Vec::new(), Vec::new()),
             steps: Vec::new(),
             trees: Vec::new(),
-            rlimits: Vec::new(),
             filter: Vec::new(),
             listener: Listener::Absent,
             routes: cofferdam_sys::blueprint::Routes::Ignored,
             landlock: None,
             cpus: Vec::new(),
         };
-        match launch::launch(blueprint, None) {
+        match launch::park(blueprint) {
             Ok(sandbox) => first_word(&sandbox),
             Err(LaunchError::Clone(errno) | LaunchError::Map { errno, .. }) => {
                 Self::NotCloned(errno)

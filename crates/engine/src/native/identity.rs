@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cofferdam_contract::request::{MountAccess, Request, Root, WorkspaceAccess};
+use cofferdam_contract::request::{MountAccess, Root, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Identity, Privileged};
 use cofferdam_sys::idmap::{self, IdmapError, Owner};
 use rustix::fs::FileType;
@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use crate::error::EngineError;
 use crate::host::{Host, Privilege};
+use crate::walls::Walls;
 
 /// The sandbox's user and group as the program sees them.
 const INSIDE_ID: u32 = 1000;
@@ -43,15 +44,15 @@ pub(crate) struct Trees {
 }
 
 /// Decides the identity and prepares what needs privilege.
-pub(crate) fn identify(request: &Request, host: &Host) -> Result<(Identity, Trees), EngineError> {
+pub(crate) fn identify(walls: &Walls, host: &Host) -> Result<(Identity, Trees), EngineError> {
     let mut trees = Trees {
-        mounts: vec![None; request.mounts.len()],
+        mounts: vec![None; walls.mounts.len()],
         ..Trees::default()
     };
-    if let Some(workspace) = &request.workspace {
+    if let Some(workspace) = &walls.workspace {
         check_is_dir("the workspace is not a directory:", &workspace.path)?;
     }
-    if let Root::Dir(dir) = &request.root {
+    if let Root::Dir(dir) = &walls.root {
         check_is_dir("the root is not a directory:", dir)?;
     }
     let mut identity = match host.privilege {
@@ -63,18 +64,18 @@ pub(crate) fn identify(request: &Request, host: &Host) -> Result<(Identity, Tree
             identity(distinct, distinct, Privileged::Yes)
         }
     };
-    if let Root::Dir(dir) = &request.root {
+    if let Root::Dir(dir) = &walls.root {
         // Mount points are made in a layer above it, which takes the rights of an owner.
         trees.root = trees.hand_over(dir, Use::Root, &mut identity)?;
     }
-    if let Some(workspace) = &request.workspace {
+    if let Some(workspace) = &walls.workspace {
         let used = match workspace.access {
             WorkspaceAccess::ReadOnly => Use::Reading,
             WorkspaceAccess::ReadWrite | WorkspaceAccess::CopyOnWrite => Use::Writing,
         };
         trees.workspace = trees.hand_over(&workspace.path, used, &mut identity)?;
     }
-    for (at, mount) in request.mounts.iter().enumerate() {
+    for (at, mount) in walls.mounts.iter().enumerate() {
         let used = match mount.access {
             MountAccess::ReadOnly => Use::Reading,
             MountAccess::ReadWrite => Use::Writing,

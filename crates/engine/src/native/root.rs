@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use cofferdam_contract::request::{MountAccess, Request, Root, Workspace, WorkspaceAccess};
+use cofferdam_contract::request::{MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Access, Slot, Step};
 use rustix::io::Errno;
 
@@ -17,6 +17,7 @@ use super::view;
 use crate::error::EngineError;
 use crate::host::{Host, Privilege};
 use crate::program::HOME;
+use crate::walls::Walls;
 
 /// Where the scratch file system is put while the root is being built; it exists on every Linux, and the mount is ours alone.
 const BASE: &str = "/tmp";
@@ -43,7 +44,7 @@ pub(crate) struct Scratch {
 
 /// All steps, in order.
 pub(crate) fn steps(
-    request: &Request,
+    walls: &Walls,
     trees: &Trees,
     scratch: Scratch,
     visible_cpus: Option<usize>,
@@ -56,16 +57,16 @@ pub(crate) fn steps(
         next: 0,
     };
     builder.base(scratch)?;
-    match &request.root {
+    match &walls.root {
         Root::HostUsr => builder.host_root()?,
         Root::Dir(dir) => builder.given_root(dir, trees.root)?,
     }
     builder.scratch_places()?;
     builder.devices()?;
     builder.proc(visible_cpus, host)?;
-    builder.etc(&request.root)?;
-    builder.mounts(request, trees)?;
-    builder.workspace(request, trees)?;
+    builder.etc(&walls.root)?;
+    builder.mounts(walls, trees)?;
+    builder.workspace(walls, trees)?;
     builder.finish()
 }
 
@@ -288,8 +289,8 @@ impl Builder {
         Ok(())
     }
 
-    fn mounts(&mut self, request: &Request, trees: &Trees) -> Result<(), EngineError> {
-        for (mount, tree) in request.mounts.iter().zip(&trees.mounts) {
+    fn mounts(&mut self, walls: &Walls, trees: &Trees) -> Result<(), EngineError> {
+        for (mount, tree) in walls.mounts.iter().zip(&trees.mounts) {
             let access = match mount.access {
                 MountAccess::ReadOnly => Access::ReadOnly,
                 MountAccess::ReadWrite => Access::ReadWrite,
@@ -315,8 +316,8 @@ impl Builder {
         Ok(())
     }
 
-    fn workspace(&mut self, request: &Request, trees: &Trees) -> Result<(), EngineError> {
-        let Some(workspace) = &request.workspace else {
+    fn workspace(&mut self, walls: &Walls, trees: &Trees) -> Result<(), EngineError> {
+        let Some(workspace) = &walls.workspace else {
             return Ok(());
         };
         let slot = match workspace.access {

@@ -69,6 +69,14 @@ impl RunGroup {
         Ok(Some(Self { version }))
     }
 
+    /// Sets bounds on a group that was made before they were known. A bound on CPUs must have been there from the start: it decides which groups there are.
+    pub fn bound(&self, bounds: &Bounds) -> Result<(), CgroupError> {
+        match &self.version {
+            Version::V1(group) => group.bound(bounds),
+            Version::V2(group) => group.bound(bounds),
+        }
+    }
+
     /// Version 1: the files through which a process enters the group by writing `0`.
     pub fn joins(&self) -> Vec<BorrowedFd<'_>> {
         match &self.version {

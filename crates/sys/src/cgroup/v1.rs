@@ -63,7 +63,7 @@ impl Group {
         Ok(group)
     }
 
-    fn bound(&self, bounds: &Bounds) -> Result<(), CgroupError> {
+    pub(super) fn bound(&self, bounds: &Bounds) -> Result<(), CgroupError> {
         if let (Some(member), Some(limit)) = (&self.memory, bounds.memory_bytes) {
             bound_memory(member.dir.as_fd(), limit)?;
         }
@@ -160,9 +160,19 @@ fn dir_of(member: &Option<Member>) -> Option<BorrowedFd<'_>> {
     member.as_ref().map(|member| member.dir.as_fd())
 }
 
-/// Memory and swap together, so that nothing can be swapped out. The plain limit must be lowered first and raised last.
+/// Memory and swap together, so that nothing can be swapped out. The plain limit must be lowered first and raised last: it may never be the larger one.
 fn bound_memory(dir: BorrowedFd<'_>, limit: u64) -> Result<(), CgroupError> {
-    attributes::write(dir, "memory.limit_in_bytes", &limit.to_string())?;
+    let plain = || attributes::write(dir, "memory.limit_in_bytes", &limit.to_string());
+    match plain() {
+        Err(CgroupError::Attribute {
+            errno: Errno::INVAL,
+            ..
+        }) => {
+            attributes::write(dir, "memory.memsw.limit_in_bytes", &limit.to_string())?;
+            plain()?;
+        }
+        other => other?,
+    }
     match attributes::write(dir, "memory.memsw.limit_in_bytes", &limit.to_string()) {
         // A kernel that does not account swap: forbid it instead.
         Err(CgroupError::Attribute {

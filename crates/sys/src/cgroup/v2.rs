@@ -50,7 +50,7 @@ impl Group {
         Ok(group)
     }
 
-    fn bound(&self, bounds: &Bounds) -> Result<(), CgroupError> {
+    pub(super) fn bound(&self, bounds: &Bounds) -> Result<(), CgroupError> {
         let write = |file: &str, value: &str| attributes::write(self.dir.as_fd(), file, value);
         if let Some(limit) = bounds.memory_bytes {
             write("memory.max", &limit.to_string())?;

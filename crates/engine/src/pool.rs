@@ -1,0 +1,420 @@
+//! Sandboxes that are built before their runs are there. Each is used once. A run takes the oldest that has the walls it wants, and another is built behind it; what nobody has asked for in a
+//! while goes, and so does what has waited long, since the host may have changed around it.
+//!
+//! There is no state of one run that another could meet: a parked sandbox has executed nothing, and all that is recycled is the idea of it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::request::{BackendName, Request, Root, Workspace, WorkspaceAccess};
+use cofferdam_store::private_dir::PrivateDir;
+use cofferdam_store::{DataDir, RunId};
+use cofferdam_sys::cgroup::Bounds;
+use cofferdam_sys::errand::Errand;
+use cofferdam_sys::launch::Entrusted;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::error::EngineError;
+use crate::host::Host;
+use crate::plan::{Enclosure, Evidence, Means};
+use crate::stand::{Stand, Waste, unavailable_group};
+use crate::walls::Walls;
+
+/// How much may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolBounds {
+    /// Sandboxes of all kinds together.
+    pub most: usize,
+    /// How long one may wait before it is built anew.
+    pub fresh_for: Duration,
+    /// How long sandboxes are kept ready that nobody takes.
+    pub idle_for: Duration,
+}
+
+impl PoolBounds {
+    /// For this many runs at once.
+    pub fn of_runs(at_once: usize) -> Self {
+        Self {
+            most: at_once.saturating_mul(2).clamp(2, 64),
+            fresh_for: Duration::from_secs(30),
+            idle_for: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Whether the sandbox comes with a directory of its own, at the usual place of a workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Private {
+    Workspace,
+    Nothing,
+}
+
+/// Keeps sandboxes ready. Dropping it ends them.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    host: Arc<Host>,
+    dir: DataDir,
+    bounds: PoolBounds,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kinds: Vec<Kind>,
+    /// Of runs that are over.
+    waste: Vec<Waste>,
+    figures: Figures,
+    stopping: bool,
+}
+
+/// What a pool has done so far, and what waits in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
+    pub taken: u64,
+    pub missed: u64,
+    pub built: u64,
+    pub failed: u64,
+    pub waiting: usize,
+}
+
+/// Sandboxes that are alike.
+#[derive(Debug)]
+struct Kind {
+    shape: Shape,
+    /// Those of whoever asked last: most ask for the same.
+    bounds: Bounds,
+    ready: VecDeque<Seat>,
+    /// Being built right now.
+    coming: usize,
+    wanted: usize,
+    last_asked: Instant,
+    /// After a failure, not before this.
+    not_before: Instant,
+}
+
+/// What a kind of sandbox has in common: its walls but for the path of a workspace, and which bounds its group has. How large those are can still be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shape {
+    walls: Walls,
+    cpu_milli: Option<u32>,
+    is_memory_bounded: bool,
+    are_processes_bounded: bool,
+    private: Private,
+}
+
+/// Where a run leaves what takes time to go, once its result is known.
+#[derive(Debug)]
+pub(crate) struct Bin(Weak<Shared>);
+
+impl Bin {
+    /// Takes the time itself when there is no pool any more.
+    pub(crate) fn leave(&self, waste: Waste) {
+        let Some(shared) = self.0.upgrade() else {
+            return drop(waste);
+        };
+        let mut state = shared.state();
+        if state.stopping {
+            drop(state);
+            return drop(waste);
+        }
+        state.waste.push(waste);
+        drop(state);
+        shared.wake.notify_one();
+    }
+}
+
+/// A sandbox that waits for its one run.
+#[derive(Debug)]
+pub struct Seat {
+    pool: Weak<Shared>,
+    walls: Walls,
+    bounds: Bounds,
+    stand: Stand,
+    workspace: Option<PrivateDir>,
+    since: Instant,
+}
+
+/// Between two looks at what has become old.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
+
+impl Pool {
+    /// `None` where sandboxes cannot wait: in a version 2 group, a sandbox is cloned into its own at once.
+    pub fn start(host: Arc<Host>, dir: DataDir, bounds: PoolBounds) -> Option<Self> {
+        if host.cgroups.is_cloned_into() {
+            return None;
+        }
+        let shared = Arc::new(Shared {
+            host,
+            dir,
+            bounds,
+            state: Mutex::default(),
+            wake: Condvar::new(),
+        });
+        let of_thread = Arc::clone(&shared);
+        let keeper = std::thread::Builder::new()
+            .name("pool".to_owned())
+            .spawn(move || of_thread.keep());
+        Some(Self {
+            shared,
+            keeper: Some(keeper.ok()?),
+        })
+    }
+
+    /// A sandbox that stands and has what the request wants around its program; `None` when there is none, and then the next one who asks the like may find one.
+    pub fn seat(&self, request: &Request, evidence: Evidence, private: Private) -> Option<Seat> {
+        let (shape, bounds) = self.shared.shape(request, evidence, private)?;
+        let mut state = self.shared.state();
+        let now = Instant::now();
+        let kind = state.kind(shape, now)?;
+        kind.last_asked = now;
+        kind.bounds = bounds;
+        let seat = loop {
+            match kind.ready.pop_front() {
+                Some(seat) if !seat.is_alive() => {}
+                found => break found,
+            }
+        };
+        if seat.is_none() {
+            kind.wanted = kind.wanted.saturating_mul(2).max(1);
+        }
+        match &seat {
+            Some(_) => state.figures.taken += 1,
+            None => state.figures.missed += 1,
+        }
+        drop(state);
+        self.shared.wake.notify_one();
+        seat
+    }
+
+    pub fn figures(&self) -> Figures {
+        let state = self.shared.state();
+        Figures {
+            waiting: state.waiting(),
+            ..state.figures
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.state().stopping = true;
+        self.shared.wake.notify_all();
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Seat {
+    /// The directory that is the sandbox's workspace; whoever takes it sees to its end.
+    pub fn take_workspace(&mut self) -> Option<PrivateDir> {
+        self.workspace.take()
+    }
+
+    pub(crate) fn bin(&self) -> Bin {
+        Bin(Weak::clone(&self.pool))
+    }
+
+    pub(crate) fn fits(&self, enclosure: &Enclosure) -> bool {
+        matches!(enclosure, Enclosure::Walls(walls) if *walls == self.walls) && self.is_alive()
+    }
+
+    pub(crate) fn take(self, errand: Errand, bounds: &Bounds) -> Result<Stand, EngineError> {
+        if let Some(group) = self.stand.group.as_ref().filter(|_| self.bounds != *bounds) {
+            group.bound(bounds).map_err(unavailable_group)?;
+        }
+        match self.stand.sandbox.entrust(errand) {
+            Ok(()) => Ok(self.stand),
+            Err(Entrusted) => Err(EngineError::system("use a sandbox once")(Errno::ALREADY)),
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(
+            self.stand.sandbox.pidfd(),
+            PollFlags::IN,
+        )];
+        rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(0)
+    }
+}
+
+impl State {
+    /// The kind that a shape belongs to, new if it must be.
+    fn kind(&mut self, shape: Shape, now: Instant) -> Option<&mut Kind> {
+        let at = self.kinds.iter().position(|kind| kind.shape == shape);
+        let at = at.unwrap_or_else(|| {
+            self.kinds.push(Kind {
+                shape,
+                bounds: Bounds::default(),
+                ready: VecDeque::new(),
+                coming: 0,
+                wanted: 0,
+                last_asked: now,
+                not_before: now,
+            });
+            self.kinds.len() - 1
+        });
+        self.kinds.get_mut(at)
+    }
+
+    fn waiting(&self) -> usize {
+        self.kinds
+            .iter()
+            .map(|kind| kind.ready.len() + kind.coming)
+            .sum()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` for what is not built ahead: it would be used by nobody else.
+    fn shape(
+        &self,
+        request: &Request,
+        evidence: Evidence,
+        private: Private,
+    ) -> Option<(Shape, Bounds)> {
+        let is_common = request.backend == BackendName::Native
+            && request.root == Root::HostUsr
+            && request.mounts.is_empty()
+            && request.workspace.is_none();
+        if !is_common {
+            return None;
+        }
+        let means = Means::of(request, &self.host).ok()?;
+        let shape = Shape {
+            walls: means.walls(request, evidence),
+            cpu_milli: means.bounds.cpu_milli,
+            is_memory_bounded: means.bounds.memory_bytes.is_some(),
+            are_processes_bounded: means.bounds.processes.is_some(),
+            private,
+        };
+        Some((shape, means.bounds))
+    }
+
+    /// Builds what is wanted, ends what is old, until the pool goes.
+    fn keep(self: &Arc<Self>) {
+        let mut state = self.state();
+        while !state.stopping {
+            let now = Instant::now();
+            let old = (self.old(&mut state, now), std::mem::take(&mut state.waste));
+            if !old.0.is_empty() || !old.1.is_empty() {
+                drop(state);
+                drop(old);
+                state = self.state();
+                continue;
+            }
+            let Some((shape, bounds)) = self.next(&mut state, now) else {
+                let waited = self.wake.wait_timeout(state, LOOK_EVERY);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            };
+            drop(state);
+            let built = self.build(&shape, bounds);
+            state = self.state();
+            self.put(&mut state, shape, built);
+        }
+        let left = (
+            std::mem::take(&mut state.kinds),
+            std::mem::take(&mut state.waste),
+        );
+        drop(state);
+        drop(left);
+    }
+
+    /// Takes out what has waited too long, and what nobody asks for.
+    fn old(&self, state: &mut State, now: Instant) -> Vec<Seat> {
+        let mut old = Vec::new();
+        for kind in &mut state.kinds {
+            if now.duration_since(kind.last_asked) > self.bounds.idle_for {
+                kind.wanted = 0;
+                old.extend(kind.ready.drain(..));
+            }
+            let is_old = |seat: &Seat| now.duration_since(seat.since) > self.bounds.fresh_for;
+            while kind.ready.front().is_some_and(is_old) {
+                old.extend(kind.ready.pop_front());
+            }
+        }
+        state
+            .kinds
+            .retain(|kind| kind.wanted > 0 || kind.coming > 0);
+        old
+    }
+
+    /// The kind that lacks most, if there is room for one more.
+    fn next(&self, state: &mut State, now: Instant) -> Option<(Shape, Bounds)> {
+        if state.waiting() >= self.bounds.most {
+            return None;
+        }
+        let missing = |kind: &Kind| {
+            let there = kind.ready.len() + kind.coming;
+            kind.wanted.min(self.bounds.most).saturating_sub(there)
+        };
+        let kind = state
+            .kinds
+            .iter_mut()
+            .filter(|kind| missing(kind) > 0 && kind.not_before <= now)
+            .max_by_key(|kind| missing(kind))?;
+        kind.coming += 1;
+        Some((kind.shape.clone(), kind.bounds))
+    }
+
+    fn build(self: &Arc<Self>, shape: &Shape, bounds: Bounds) -> Result<Seat, EngineError> {
+        let id = RunId::new();
+        let mut walls = shape.walls.clone();
+        let workspace = match shape.private {
+            Private::Nothing => None,
+            Private::Workspace => {
+                let made = PrivateDir::create(&self.dir, id)
+                    .map_err(|_| EngineError::system("make a workspace")(Errno::IO))?;
+                walls.workspace = Some(Workspace {
+                    path: made.path().to_owned(),
+                    access: WorkspaceAccess::ReadWrite,
+                });
+                Some(made)
+            }
+        };
+        let blueprint = walls.draw(&self.host)?;
+        let name = format!("cofferdam-{id}");
+        let stand = Stand::park(blueprint, &bounds, &name, &self.host)?;
+        Ok(Seat {
+            pool: Arc::downgrade(self),
+            walls,
+            bounds,
+            stand,
+            workspace,
+            since: Instant::now(),
+        })
+    }
+
+    fn put(&self, state: &mut State, shape: Shape, built: Result<Seat, EngineError>) {
+        let now = Instant::now();
+        match &built {
+            Ok(_) => state.figures.built += 1,
+            Err(_) => state.figures.failed += 1,
+        }
+        let Some(kind) = state.kind(shape, now) else {
+            return;
+        };
+        kind.coming = kind.coming.saturating_sub(1);
+        match built {
+            Ok(seat) => kind.ready.push_back(seat),
+            // Whoever runs cold meets the same trouble, and tells it.
+            Err(_) => kind.not_before = now + AFTER_A_FAILURE,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A sandbox with what belongs to it, before it is supervised: built now for one errand, or parked until there is one.
+
+use std::time::{Duration, Instant};
+
+use cofferdam_sys::blueprint::{Blueprint, Routes};
+use cofferdam_sys::cgroup::{Bounds, RunGroup};
+use cofferdam_sys::errand::Errand;
+use cofferdam_sys::janitor::Janitor;
+use cofferdam_sys::launch::{self, Mounts, Sandbox};
+use cofferdam_sys::protocol::Event;
+use rustix::io::Errno;
+
+use crate::error::EngineError;
+use crate::host::Host;
+use crate::plan::Enclosure;
+
+/// In the order in which they must go: the processes, the group, whoever removes it.
+#[derive(Debug)]
+pub(crate) struct Stand {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) group: Option<RunGroup>,
+    pub(crate) janitor: Option<Janitor>,
+    /// What the sandbox has said while nobody supervised it.
+    pub(crate) told: Vec<Event>,
+}
+
+/// What is left of a run that nothing needs any more. Dropping it takes time.
+#[derive(Debug, Default)]
+pub(crate) struct Waste {
+    /// Still to be taken down.
+    _mounts: Option<Mounts>,
+    /// Removing the groups; dropping it waits for that.
+    _janitor: Option<Janitor>,
+}
+
+impl Waste {
+    pub(crate) fn new(mounts: Option<Mounts>, janitor: Option<Janitor>) -> Self {
+        Self {
+            _mounts: mounts,
+            _janitor: janitor,
+        }
+    }
+}
+
+/// On so few CPUs the sandbox and what it makes beside itself keep all of them busy: working on the group meanwhile would only be in the way.
+const BUSY_CPUS: usize = 2;
+const LONG_ENOUGH: Duration = Duration::from_millis(20);
+/// How long a sandbox may take to be built for nobody in particular.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Stand {
+    /// Clones the sandbox first: while it builds itself, its control group is made here, and the program waits in the socket.
+    pub(crate) fn build(
+        enclosure: Enclosure,
+        errand: Errand,
+        bounds: &Bounds,
+        name: &str,
+        host: &Host,
+    ) -> Result<Self, EngineError> {
+        let blueprint = match enclosure {
+            Enclosure::Walls(walls) => walls.draw(host)?,
+            Enclosure::None(blueprint) => blueprint,
+        };
+        let make_group =
+            || RunGroup::create(&host.cgroups, name, bounds).map_err(unavailable_group);
+        let start_janitor = || {
+            Janitor::start(&host.cgroups, name)
+                .map_err(EngineError::system("start the process that clears up"))
+        };
+        let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
+            let janitor = start_janitor()?;
+            let group = make_group()?;
+            let into = group.as_ref().and_then(RunGroup::clone_into);
+            let sandbox = launch::launch(blueprint, errand, into).map_err(unavailable)?;
+            (sandbox, janitor, group)
+        } else {
+            let sandbox = launch::launch(blueprint, errand, None).map_err(unavailable)?;
+            if host.cpus.len() <= BUSY_CPUS {
+                sandbox.await_word(LONG_ENOUGH);
+            }
+            (sandbox, start_janitor()?, make_group()?)
+        };
+        Ok(Self {
+            sandbox,
+            group,
+            janitor,
+            told: Vec::new(),
+        })
+    }
+
+    /// Builds one that waits for its errand, and returns when it stands.
+    pub(crate) fn park(
+        blueprint: Blueprint,
+        bounds: &Bounds,
+        name: &str,
+        host: &Host,
+    ) -> Result<Self, EngineError> {
+        let expected = match blueprint.routes {
+            Routes::Counted => 4,
+            Routes::Ignored => 3,
+        };
+        let sandbox = launch::park(blueprint).map_err(unavailable)?;
+        let janitor = Janitor::start(&host.cgroups, name)
+            .map_err(EngineError::system("start the process that clears up"))?;
+        let group = RunGroup::create(&host.cgroups, name, bounds).map_err(unavailable_group)?;
+        // The first look at a counter opens it, which need not be done while somebody waits.
+        group.as_ref().map(RunGroup::counters);
+        let mut stand = Self {
+            sandbox,
+            group,
+            janitor,
+            told: Vec::new(),
+        };
+        stand.hear(expected)?;
+        stand.sandbox.hold_mounts_best_effort();
+        Ok(stand)
+    }
+
+    /// Hears the messages that a sandbox sends until it can only wait: that it waits, that it stands, where its refused calls and its routes are seen.
+    fn hear(&mut self, expected: usize) -> Result<(), EngineError> {
+        let failed = EngineError::system("build a sandbox ahead of time");
+        let until = Instant::now() + PATIENCE;
+        while self.told.len() < expected {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(failed(Errno::TIMEDOUT));
+            }
+            match self.sandbox.receive() {
+                Ok(Some(Event::SetupFailed { errno, .. } | Event::ExecFailed { errno, .. })) => {
+                    return Err(failed(Errno::from_raw_os_error(errno)));
+                }
+                Ok(Some(event)) => self.told.push(event),
+                Ok(None) => return Err(failed(Errno::CHILD)),
+                Err(Errno::AGAIN | Errno::INTR) => self.sandbox.await_word(left),
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unavailable(error: launch::LaunchError) -> EngineError {
+    EngineError::Unavailable {
+        backend: "native",
+        why: error.to_string(),
+        fix: "run `cofferdam doctor`, which names the setting that forbids it".to_owned(),
+    }
+}
+
+pub(crate) fn unavailable_group(error: cofferdam_sys::cgroup::CgroupError) -> EngineError {
+    EngineError::Unavailable {
+        backend: "native",
+        why: error.to_string(),
+        fix: format!(
+            "set {}=1 to run without control groups",
+            crate::host::NO_CGROUPS_VARIABLE
+        ),
+    }
+}

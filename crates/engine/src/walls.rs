@@ -1,0 +1,123 @@
+//! What is put around a program, as far as a request decides it. Two requests with equal walls can be served by the same sandbox, whatever they run in it: that is what lets a sandbox be
+//! built before its request is there. Nothing else of a request reaches the blueprint.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use cofferdam_contract::request::{Mount, MountAccess, Root, Workspace, WorkspaceAccess};
+use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_sys::blueprint::{Blueprint, Identity, Isolation, Routes};
+use cofferdam_sys::landlock::Rules;
+use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variants};
+
+use crate::error::EngineError;
+use crate::host::Host;
+use crate::native::{self, Scratch};
+use crate::plan::Evidence;
+use crate::program::HOME;
+
+/// The part of a request that decides how its sandbox is built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Walls {
+    pub(crate) root: Root,
+    pub(crate) workspace: Option<Workspace>,
+    pub(crate) mounts: Vec<Mount>,
+    pub(crate) disk: Cap<Bytes>,
+    pub(crate) cpus: Option<Vec<usize>>,
+    pub(crate) variants: Variants,
+    pub(crate) evidence: Evidence,
+}
+
+/// Scratch space that the root itself takes: a few small files.
+const ROOT_PAGES: u64 = 64 * 4096;
+
+impl Walls {
+    /// Nothing of the caller's, nothing limited.
+    pub(crate) fn bare() -> Self {
+        Self {
+            root: Root::HostUsr,
+            workspace: None,
+            mounts: Vec::new(),
+            disk: Cap::Unlimited,
+            cpus: None,
+            variants: Variants::NONE,
+            evidence: Evidence::Ending,
+        }
+    }
+
+    /// Decides who the sandbox is outside, and draws it.
+    pub(crate) fn draw(&self, host: &Host) -> Result<Blueprint, EngineError> {
+        let (identity, trees) = native::identify(self, host)?;
+        let visible_cpus = self.cpus.as_ref().map(Vec::len);
+        let steps = native::steps(self, &trees, self.scratch(), visible_cpus, host)?;
+        Ok(Blueprint {
+            isolation: Isolation::Namespaces(identity),
+            steps,
+            trees: trees.prepared,
+            filter: Filter::build(self.variants, Denied::Notify)
+                .program()
+                .to_vec(),
+            listener: Listener::Wanted,
+            landlock: host.landlock_abi.map(|abi| self.landlock_rules(abi)),
+            routes: match self.evidence {
+                Evidence::Full => Routes::Counted,
+                Evidence::Ending => Routes::Ignored,
+            },
+            cpus: self.cpus.clone().unwrap_or_default(),
+        })
+    }
+
+    fn scratch(&self) -> Scratch {
+        let bytes = self.disk.at_most().map_or(u64::MAX >> 12, Bytes::get);
+        let inodes = (bytes / 4096).clamp(16_384, 1 << 20);
+        Scratch {
+            bytes: bytes.saturating_add(ROOT_PAGES),
+            inodes,
+        }
+    }
+
+    /// Everything may be read; only scratch, devices, /proc and what the caller made writable may be written.
+    fn landlock_rules(&self, abi: u32) -> Rules {
+        let mut writable: Vec<CString> = ["/tmp", "/dev", "/proc", HOME]
+            .into_iter()
+            .filter_map(|path| CString::new(path).ok())
+            .collect();
+        let workspace_writable = self
+            .workspace
+            .as_ref()
+            .is_some_and(|workspace| workspace.access != WorkspaceAccess::ReadOnly);
+        if workspace_writable {
+            writable.extend(CString::new(Workspace::INSIDE));
+        }
+        for mount in self
+            .mounts
+            .iter()
+            .filter(|mount| mount.access == MountAccess::ReadWrite)
+        {
+            writable.extend(CString::new(mount.target.as_os_str().as_encoded_bytes()));
+        }
+        Rules {
+            abi,
+            readable: CString::new("/").into_iter().collect(),
+            writable,
+        }
+    }
+}
+
+/// What a record says about the walls that stood.
+pub(crate) fn isolation(identity: &Identity, host: &Host) -> BTreeMap<String, String> {
+    let landlock = host
+        .landlock_abi
+        .map_or_else(|| "absent".to_owned(), |abi| format!("abi {abi}"));
+    let uid = format!("{} (outside {})", identity.inside_uid, identity.outside_uid);
+    [
+        ("namespaces", "user,pid,mount,net,ipc,uts,cgroup".to_owned()),
+        ("root", "read-only".to_owned()),
+        ("seccomp", "filter".to_owned()),
+        ("landlock", landlock),
+        ("uid", uid),
+    ]
+    .into_iter()
+    .map(|(part, by)| (part.to_owned(), by))
+    .collect()
+}

@@ -1,0 +1,309 @@
+//! Sandboxes that are built ahead: the same walls, the same limits, the same endings as one that is built for its run; used once, and nothing left of them.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{
+    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+};
+use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pool::{Pool, PoolBounds, Private, Seat};
+use cofferdam_store::DataDir;
+
+struct Place {
+    // First, so that nothing of it is in use when the directory goes.
+    pool: Pool,
+    host: Arc<Host>,
+    data: DataDir,
+    _dir: tempfile::TempDir,
+}
+
+fn place(bounds: PoolBounds) -> Result<Option<Place>, Box<dyn Error>> {
+    let dir = tempfile::tempdir()?;
+    let host = Arc::new(Host::detect());
+    let data = DataDir::at(dir.path().join("data"));
+    let pool = Pool::start(Arc::clone(&host), data.clone(), bounds);
+    if host.cgroups.is_cloned_into() {
+        assert!(pool.is_none(), "a sandbox cannot wait in a version 2 group");
+        return Ok(None);
+    }
+    Ok(Some(Place {
+        pool: pool.ok_or("no pool")?,
+        host,
+        data,
+        _dir: dir,
+    }))
+}
+
+fn request(script: &str, limits: Limits) -> Request {
+    Request {
+        argv: ["/bin/sh", "-c", script].map(Into::into).to_vec(),
+        env: Vec::new(),
+        cwd: None,
+        limits,
+        waived: Vec::new(),
+        network: Network::Denied,
+        root: Root::HostUsr,
+        workspace: None,
+        mounts: Vec::new(),
+        backend: BackendName::Native,
+    }
+}
+
+impl Place {
+    /// Asks until a sandbox is there.
+    fn seat(&self, request: &Request, private: Private) -> Result<Seat, String> {
+        let until = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < until {
+            if let Some(seat) = self.pool.seat(request, Evidence::Full, private) {
+                return Ok(seat);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Err(format!("no sandbox came: {:?}", self.pool.figures()))
+    }
+
+    fn run(&self, seat: Option<Seat>, request: Request) -> Result<RunRecord, Box<dyn Error>> {
+        let streams = Streams {
+            stdin: Input::Empty,
+            stdout: Sink::Keep { at_most: 1 << 20 },
+            stderr: Sink::Keep { at_most: 1 << 20 },
+            result: Some(1000),
+            on_output_limit: OnLimit::Stop,
+            evidence: Evidence::Full,
+            cancel: None,
+            recording: None,
+        };
+        let grant = Grant::new(request)?;
+        Ok(pipeline::run_in(seat, grant, streams, &self.host)?)
+    }
+
+    fn run_seated(&self, script: &str, limits: Limits) -> Result<RunRecord, Box<dyn Error>> {
+        let request = request(script, limits);
+        let seat = self.seat(&request, Private::Nothing)?;
+        self.run(Some(seat), request)
+    }
+}
+
+fn children() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|found| {
+            found
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn assert_nothing_is_left(data: &DataDir) {
+    assert_eq!(children(), Vec::<String>::new());
+    if let Ok(entries) = std::fs::read_dir(data.work()) {
+        assert_eq!(entries.count(), 0);
+    }
+}
+
+const ROOMY: PoolBounds = PoolBounds {
+    most: 4,
+    fresh_for: Duration::from_secs(60),
+    idle_for: Duration::from_secs(60),
+};
+
+#[test]
+fn a_seated_run_is_like_any_other() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let script = "echo out; echo err >&2; echo answer >&3; id -u; pwd; ls -A /tmp; cat /proc/sys/kernel/hostname; exit 7";
+    let seated = place.run_seated(script, Limits::DEFAULT).unwrap();
+    let built = place.run(None, request(script, Limits::DEFAULT)).unwrap();
+    assert_eq!(seated.exit_code, Some(7));
+    assert_eq!(seated.stdout.data, built.stdout.data);
+    assert_eq!(seated.stderr.data, "err\n");
+    assert_eq!(seated.result.as_ref().unwrap().data, "answer\n");
+    assert_eq!(seated.enforced_by, built.enforced_by);
+    let mut walls = [seated.isolation.clone(), built.isolation.clone()];
+    for walls in &mut walls {
+        walls.remove("uid");
+    }
+    assert_eq!(walls[0], walls[1]);
+    let data = place.data.clone();
+    drop(place);
+    assert_nothing_is_left(&data);
+}
+
+#[test]
+fn limits_hold_in_a_sandbox_that_was_built_before_they_were_known() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let limits = |change: fn(&mut Limits)| {
+        let mut limits = Limits::DEFAULT;
+        change(&mut limits);
+        limits
+    };
+    let cases = [
+        (
+            "sleep 60",
+            limits(|limits| limits.wall_time = Cap::AtMost(Duration::from_millis(200))),
+            "wall_time",
+        ),
+        (
+            "while :; do :; done",
+            limits(|limits| limits.cpu_time = Cap::AtMost(Duration::from_millis(200))),
+            "cpu_time",
+        ),
+        (
+            "exec python3 -c 'x = bytearray(200 << 20)'",
+            limits(|limits| limits.memory = Cap::AtMost(Bytes::new(48 << 20))),
+            "memory",
+        ),
+        (
+            "yes",
+            limits(|limits| limits.output = Cap::AtMost(Bytes::new(1000))),
+            "output",
+        ),
+    ];
+    for (script, limits, cause) in cases {
+        let record = place.run_seated(script, limits).unwrap();
+        let told = serde_json::to_value(&record).unwrap();
+        assert_eq!(told["ending"]["cause"], cause, "{told:#}");
+    }
+    // Also where the one before was built for less.
+    let more = limits(|limits| limits.memory = Cap::AtMost(Bytes::new(256 << 20)));
+    for _ in 0..4 {
+        let script = "exec python3 -c 'x = bytearray(150 << 20)'";
+        let record = place.run_seated(script, more.clone()).unwrap();
+        assert_eq!(record.exit_code, Some(0), "{record:?}");
+    }
+    let few = limits(|limits| limits.processes = Cap::AtMost(3));
+    let record = place
+        .run_seated("for i in 1 2 3 4 5 6; do sleep 1 & done; wait", few)
+        .unwrap();
+    assert_ne!(record.exit_code, Some(0), "{record:?}");
+}
+
+#[test]
+fn each_is_used_once() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let script = "echo mine >> /tmp/x; echo mine >> ~/x; cat /tmp/x ~/x; sleep 100 & echo $$";
+    for _ in 0..6 {
+        let record = place.run_seated(script, Limits::DEFAULT).unwrap();
+        // The same fresh files and, in a pid namespace of its own, the same number.
+        assert_eq!(record.stdout.data, "mine\nmine\n3\n");
+    }
+    let figures = place.pool.figures();
+    assert!(figures.taken == 6 && figures.built >= 6, "{figures:?}");
+}
+
+#[test]
+fn one_with_other_walls_is_not_used() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let plain = request("df -k --output=size /tmp | tail -1", Limits::DEFAULT);
+    let seat = place.seat(&plain, Private::Nothing).unwrap();
+    let mut limits = Limits::DEFAULT;
+    limits.disk = Cap::AtMost(Bytes::new(8 << 20));
+    let small = request("df -k --output=size /tmp | tail -1", limits);
+    let record = place.run(Some(seat), small).unwrap();
+    let size: u64 = record.stdout.data.trim().parse().unwrap();
+    assert!(size < 10 << 10, "{size} KiB for a limit of 8 MiB");
+}
+
+#[test]
+fn one_that_was_killed_costs_nothing_but_time() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let plain = request("echo hi", Limits::DEFAULT);
+    let seat = place.seat(&plain, Private::Nothing).unwrap();
+    // Everything that waits, this one's init among them.
+    for child in children() {
+        let pid = rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let record = place.run(Some(seat), plain).unwrap();
+    assert_eq!(record.stdout.data, "hi\n");
+    for _ in 0..3 {
+        let record = place.run_seated("echo again", Limits::DEFAULT).unwrap();
+        assert_eq!(record.stdout.data, "again\n");
+    }
+    let data = place.data.clone();
+    drop(place);
+    assert_nothing_is_left(&data);
+}
+
+#[test]
+fn a_workspace_of_its_own_comes_with_it() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let mut seats = Vec::new();
+    for n in 0..2 {
+        let mut request = request("cat given; echo made > made; pwd", Limits::DEFAULT);
+        let mut seat = place.seat(&request, Private::Workspace).unwrap();
+        let workspace = seat.take_workspace().unwrap();
+        workspace
+            .place("given", format!("{n}\n").as_bytes(), 0o644)
+            .unwrap();
+        request.workspace = Some(Workspace {
+            path: workspace.path().to_owned(),
+            access: WorkspaceAccess::ReadWrite,
+        });
+        let record = place.run(Some(seat), request).unwrap();
+        assert_eq!(record.stdout.data, format!("{n}\n/work\n"), "{record:?}");
+        assert!(workspace.path().join("made").exists());
+        seats.push(workspace);
+    }
+    assert_ne!(seats[0].path(), seats[1].path());
+    let paths: Vec<_> = seats.iter().map(|seat| seat.path().to_owned()).collect();
+    drop(seats);
+    assert!(
+        paths
+            .iter()
+            .all(|path: &std::path::PathBuf| !Path::exists(path))
+    );
+    let data = place.data.clone();
+    drop(place);
+    assert_nothing_is_left(&data);
+}
+
+#[test]
+fn what_waits_long_is_built_anew_and_what_nobody_wants_goes() {
+    let bounds = PoolBounds {
+        most: 4,
+        fresh_for: Duration::from_millis(1500),
+        idle_for: Duration::from_secs(4),
+    };
+    let Some(place) = place(bounds).unwrap() else {
+        return;
+    };
+    let plain = request("echo hi", Limits::DEFAULT);
+    drop(place.seat(&plain, Private::Nothing).unwrap());
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        let until = Instant::now() + Duration::from_secs(15);
+        while !done() {
+            assert!(Instant::now() < until, "{what}: {:?}", place.pool.figures());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let built = place.pool.figures().built;
+    until("none is built anew", &|| {
+        place.pool.figures().built > built + 1
+    });
+    until("some stay", &|| place.pool.figures().waiting == 0);
+    until("processes stay", &|| children().is_empty());
+}
