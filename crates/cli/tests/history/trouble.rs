@@ -133,7 +133,7 @@ fn a_database_that_is_not_ours_to_read_is_left_alone() {
     for (sql, undo, code) in [
         (
             "PRAGMA user_version = 99",
-            "PRAGMA user_version = 1",
+            "PRAGMA user_version = 2",
             "history.newer_format",
         ),
         (
