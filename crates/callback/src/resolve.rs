@@ -53,25 +53,25 @@ pub struct Doorkeeper {
 }
 
 impl Doorkeeper {
-    pub fn new(policy: Policy, at_most: Duration) -> Self {
+    pub fn new(policy: Policy) -> Self {
         let policy = Arc::new(policy);
         Self {
             checked: Checked {
                 policy: Some(Arc::clone(&policy)),
                 lookup: system(),
-                at_most,
+                at_most: Duration::ZERO,
                 running: Arc::new(AtomicUsize::new(0)),
             },
             policy,
         }
     }
 
-    /// Blocks while the name is looked up, for as long as was said. A name that leads nowhere passes: it may lead somewhere when the result is there.
-    pub fn check(&self, url: &str) -> Result<Url, Refused> {
+    /// Blocks while the name is looked up, for as long as is said. A name that leads nowhere passes: it may lead somewhere when the result is there.
+    pub fn check(&self, url: &str, at_most: Duration) -> Result<Url, Refused> {
         let url = self.policy.check(url)?;
         if let Some(Host::Domain(name)) = url.host() {
             let port = url.port_or_known_default().unwrap_or(0);
-            for address in self.checked.ask(name, port).unwrap_or_default() {
+            for address in self.checked.ask(name, port, at_most).unwrap_or_default() {
                 self.policy.check_address(name, address.ip())?;
             }
         }
@@ -92,7 +92,7 @@ impl Resolver for Checked {
         let addresses = match url.host() {
             Some(Host::Ipv4(v4)) => vec![SocketAddr::from((v4, port))],
             Some(Host::Ipv6(v6)) => vec![SocketAddr::from((v6, port))],
-            Some(Host::Domain(name)) => self.ask(name, port)?,
+            Some(Host::Domain(name)) => self.ask(name, port, self.at_most)?,
             None => Vec::new(),
         };
         if let Some(policy) = &self.policy {
@@ -115,7 +115,12 @@ impl Resolver for Checked {
 
 impl Checked {
     /// The system's own lookup takes as long as it likes, so it is asked from a thread of its own.
-    fn ask(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, ureq::Error> {
+    fn ask(
+        &self,
+        name: &str,
+        port: u16,
+        at_most: Duration,
+    ) -> Result<Vec<SocketAddr>, ureq::Error> {
         let counted = Counted::new(&self.running).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::WouldBlock,
@@ -133,7 +138,7 @@ impl Checked {
                 // Nobody waits any more when it took too long.
                 let _ = answer.send(found);
             })?;
-        match answered.recv_timeout(self.at_most) {
+        match answered.recv_timeout(at_most) {
             Ok(found) => Ok(found?),
             Err(_) => Err(ureq::Error::Timeout(ureq::Timeout::Resolve)),
         }
@@ -165,29 +170,31 @@ fn refusal(refused: Refused) -> ureq::Error {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(5);
+
     #[test]
     fn a_name_that_leads_to_this_machine_is_refused_at_the_door() {
         let policy = Policy {
             allow: vec!["*".parse().unwrap()],
             ..Policy::default()
         };
-        let mut door = Doorkeeper::new(policy.clone(), Duration::from_secs(5));
-        let refused = door.check("http://localhost:8000/x").unwrap_err();
+        let mut door = Doorkeeper::new(policy.clone());
+        let refused = door.check("http://localhost:8000/x", LONG).unwrap_err();
         assert!(matches!(refused, Refused::Address { .. }), "{refused}");
         let mixed = ["192.0.2.1:80", "169.254.169.254:80"];
         door.checked.lookup = Arc::new(move |_, _| {
             let parsed = mixed.iter().map(|text| text.parse());
             parsed.collect::<Result<_, _>>().map_err(io::Error::other)
         });
-        let refused = door.check("http://hooks.example/x").unwrap_err();
+        let refused = door.check("http://hooks.example/x", LONG).unwrap_err();
         assert!(matches!(refused, Refused::Address { .. }), "{refused}");
         door.checked.lookup = Arc::new(|_, _| Err(io::ErrorKind::NotFound.into()));
-        assert!(door.check("http://hooks.example/x").is_ok());
+        assert!(door.check("http://hooks.example/x", LONG).is_ok());
         let allowed = Policy {
             allow_loopback: true,
             ..policy
         };
-        let door = Doorkeeper::new(allowed, Duration::from_secs(5));
-        assert!(door.check("http://localhost:8000/x").is_ok());
+        let door = Doorkeeper::new(allowed);
+        assert!(door.check("http://localhost:8000/x", LONG).is_ok());
     }
 }

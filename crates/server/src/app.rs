@@ -16,7 +16,7 @@ use crate::idempotency::Keys;
 use crate::language::Languages;
 use crate::live::Live;
 use crate::metrics::Metrics;
-use crate::reports::Reports;
+use crate::reports::{LOOKUPS, Reports};
 use crate::runner::Runner;
 use crate::self_test::SelfTest;
 use crate::submission::{RunRequest, Submission};
@@ -80,9 +80,10 @@ impl App {
         let app = Arc::clone(self);
         let check = move || {
             let mut checked = Vec::new();
+            let until = Instant::now() + LOOKUPS;
             let are_many = requests.len() > 1;
             for (index, request) in requests.into_iter().enumerate() {
-                let one = app.check_blocking(request);
+                let one = app.check_blocking(request, until);
                 checked.push(one.map_err(|mut fault| {
                     if are_many {
                         fault.detail = format!("runs[{index}]: {}", fault.detail);
@@ -96,9 +97,9 @@ impl App {
         checked.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
     }
 
-    fn check_blocking(&self, request: RunRequest) -> Result<Submission, Fault> {
+    fn check_blocking(&self, request: RunRequest, until: Instant) -> Result<Submission, Fault> {
         if let Some(url) = &request.callback_url {
-            self.reports.check_address(url)?;
+            self.reports.check_address(url, until)?;
         }
         request.check(self.runner.bounds(), &self.languages, &self.runner.host)
     }

@@ -195,16 +195,23 @@ impl Runner {
 
     /// No new work; what waits is cancelled, what runs may go on for `grace` and is cancelled then. Returns how many had to be.
     pub(crate) fn stop(&self, grace: Duration) -> usize {
+        let began = Instant::now();
         self.reports.stopping();
         let mut state = self.state();
         state.stopping = true;
         let waiting = state.queue.remove(|_| true);
+        let threadless = std::mem::take(&mut state.threadless);
         drop(state);
         self.clock.notify_all();
         for live in waiting {
             self.end_unrun(&live, Outcome::CanceledInQueue);
         }
-        let (state, _) = self.wait_quiet(self.state(), grace);
+        for (live, fault) in threadless {
+            self.end_unrun(&live, Outcome::Failed(fault));
+        }
+        // What waited is told meanwhile, which takes its time.
+        let left = grace.saturating_sub(began.elapsed());
+        let (state, _) = self.wait_quiet(self.state(), left);
         let left: Vec<_> = state.running.values().cloned().collect();
         for live in &left {
             live.request_cancel();

@@ -294,3 +294,71 @@ fn sigterm_reports_what_ran_and_exits_143_within_two_seconds() -> Outcome<()> {
     );
     Ok(())
 }
+
+/// However often the daemon is killed, and wherever it is then: each run is told, under one key, and after its end nothing else is told of its course.
+#[test]
+fn kills_at_any_moment_leave_every_result_told_under_one_key() -> Outcome<()> {
+    let dir = tempfile::tempdir()?;
+    let peer = Peer::new(|_, _| Reply::Status(200));
+    let plane = peer.url();
+    let arguments = [
+        "--concurrency",
+        "2",
+        "--queue",
+        "50",
+        "--control-plane",
+        &plane,
+    ];
+    let mut names = Vec::new();
+    for round in 0..5 {
+        let daemon = Daemon::start(dir.path(), &arguments)?;
+        for number in 0..6 {
+            let name = format!("e{round}-{number}");
+            let run =
+                serde_json::json!({"wait": false, "command": ["echo", name], "execution_id": name});
+            let taken = answer(daemon.run(&run.to_string())?)?;
+            assert_eq!(taken["execution_id"], name.as_str(), "{taken}");
+            names.push(name);
+        }
+        // Each round a little later.
+        let most = round;
+        let told = || {
+            peer.seen()
+                .iter()
+                .filter(|seen| seen.line.contains("/result "))
+                .count()
+        };
+        let (began, before) = (Instant::now(), told());
+        while told() < before + most && began.elapsed() < Duration::from_secs(5) {
+            std::thread::yield_now();
+        }
+        killed(daemon)?;
+    }
+    let _daemon = Daemon::start(dir.path(), &arguments)?;
+    for name in &names {
+        let path = format!("/internal/executions/{name}/result");
+        let seen = until_taken(&peer, &path)?;
+        for result in taken(&seen, &path) {
+            assert_eq!(result.key(), name);
+            let body: Value = serde_json::from_slice(&result.body)?;
+            let is_whole = body["status"] == "success" && body["stdout"] == format!("{name}\n");
+            assert!(is_whole || body["status"] == "crashed", "{body}");
+        }
+        let of_run: Vec<_> = seen
+            .iter()
+            .filter(|seen| seen.line.contains(&format!("/{name}/")))
+            .collect();
+        let result = of_run
+            .iter()
+            .position(|seen| seen.line.contains("/result "));
+        let running = of_run.iter().rposition(|seen| {
+            seen.line.contains("/heartbeat ") || seen.key().ends_with(":running")
+        });
+        assert!(running < result, "{of_run:?}");
+    }
+    let began = Instant::now();
+    while files_in(&dir.path().join("data/accepted")) > 0 {
+        assert!(began.elapsed() < Duration::from_secs(20));
+    }
+    Ok(())
+}

@@ -14,4 +14,4 @@ mod heartbeat;
 mod outgoing;
 mod session;
 
-pub(crate) use outgoing::{About, Reports, Told};
+pub(crate) use outgoing::{About, LOOKUPS, Reports, Told};

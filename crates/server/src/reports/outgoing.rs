@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cofferdam_callback::message::{
     self, BadMessage, ContainerExited, ContainerReady, ExitReason, HeartbeatReport, ResultReport,
@@ -69,8 +69,8 @@ pub(crate) struct About<'a> {
     pub(crate) callback_url: Option<&'a str>,
 }
 
-/// How long a client waits to hear that its address is refused, at most.
-const LOOKUP: Duration = Duration::from_secs(3);
+/// How long names may be looked up for one request.
+pub(crate) const LOOKUPS: Duration = Duration::from_secs(3);
 /// Between two tries to keep a report.
 const KEEP_AGAIN: Duration = Duration::from_millis(200);
 
@@ -92,7 +92,7 @@ impl Reports {
         let courier = couriers::start(&outbox, config, metrics)?;
         let outgoing = Outgoing {
             plane: config.control_plane.clone(),
-            door: Doorkeeper::new(config.policy.clone(), LOOKUP),
+            door: Doorkeeper::new(config.policy.clone()),
             policy: config.policy.clone(),
             heart: Heart::new(config.heartbeat),
             courier: Mutex::new(Some(courier)),
@@ -137,15 +137,18 @@ impl Reports {
         outgoing.is_some_and(|outgoing| outgoing.plane.is_some() || callback_url.is_some())
     }
 
-    /// Whether this address would be called. Blocks while its name is looked up.
-    pub(crate) fn check_address(&self, url: &str) -> Result<(), Fault> {
+    /// Whether this address would be called. Blocks while its name is looked up, until then.
+    pub(crate) fn check_address(&self, url: &str, until: Instant) -> Result<(), Fault> {
         const LONGEST: usize = 2048;
         if url.len() > LONGEST {
             let detail = format!("callback URL: {} bytes; use at most {LONGEST}", url.len());
             return Err(Refusal::CallbackRefused.because(detail));
         }
         let checked = match &self.outgoing {
-            Some(outgoing) => outgoing.door.check(url),
+            Some(outgoing) => {
+                let left = until.saturating_duration_since(Instant::now());
+                outgoing.door.check(url, left)
+            }
             None => Policy::default().check(url),
         };
         checked

@@ -197,3 +197,69 @@ fn with_a_key_the_run_goes_on_and_can_be_asked_for_again() {
     let listed = daemon.get("/v1/runs").unwrap().json();
     assert_eq!(listed["runs"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn what_cannot_be_written_down_is_refused_and_takes_no_place() -> Outcome<()> {
+    let daemon = one_at_a_time(1)?;
+    let accepted = daemon.dir.path().join("data/accepted");
+    std::fs::remove_dir(&accepted)?;
+    std::fs::write(&accepted, "in the way")?;
+    let run = json!({"command": ["true"], "wait": false});
+    for _ in 0..3 {
+        let reply = daemon.post("/v1/runs", &run)?;
+        assert_eq!(reply.error(), (503, "history.unavailable".to_owned()));
+        assert!(!reply.text().contains("accepted"), "{}", reply.text());
+    }
+    // Whoever waits for the answer needs no promise.
+    let reply = daemon.post("/v1/runs", &json!({"command": ["true"]}))?;
+    assert_eq!(reply.json()["status"], "success");
+    std::fs::remove_file(&accepted)?;
+    std::fs::create_dir(&accepted)?;
+    assert_eq!(daemon.post("/v1/runs", &run)?.status, 202);
+    Ok(())
+}
+
+/// The file of a run that waits, as a daemon that was killed would leave it.
+fn left_behind(run: &Value) -> Outcome<(String, Vec<u8>)> {
+    let daemon = one_at_a_time(10)?;
+    submit(&daemon, &json!({"command": ["sleep", "60"]}))?;
+    let waiting = submit(&daemon, run)?;
+    let id = waiting["run_id"].as_str().ok_or("no id")?.to_owned();
+    let path = format!("data/accepted/{id}.job");
+    let text = std::fs::read(daemon.dir.path().join(path))?;
+    Ok((id, text))
+}
+
+#[test]
+fn what_cannot_be_run_any_more_is_ended_with_a_reason() -> Outcome<()> {
+    let run = json!({"command": ["echo", "late"], "limits": {"memory_bytes": 64 << 20}});
+    let (id, text) = left_behind(&run)?;
+    let start = |text: &[u8], budget: u64| -> Outcome<Daemon> {
+        let dir = tempfile::tempdir()?;
+        let accepted = dir.path().join("data/accepted");
+        std::fs::create_dir_all(&accepted)?;
+        std::fs::write(accepted.join(format!("{id}.job")), text)?;
+        Daemon::start_in(dir, |config| {
+            config.runs.memory = MemoryBudget::AtMost(Bytes::new(budget));
+        })
+    };
+    let path = format!("/v1/runs/{id}");
+    let ended = |daemon: &Daemon| daemon.until(&path, |run| run["state"] == "ended");
+    let whole = ended(&start(&text, 128 << 20)?)?;
+    assert_eq!(whole["stdout"]["data"], "late\n", "{whole}");
+    // A daemon with less memory than the run was promised.
+    let mut daemon = start(&text, 32 << 20)?;
+    assert_eq!(ended(&daemon)?["status"], "never_started");
+    daemon.restart()?;
+    assert_eq!(daemon.get(&path)?.json()["status"], "never_started");
+    // A request that another version understood.
+    let line = text
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .ok_or("no line")?;
+    let mut foreign = text.get(..=line).ok_or("no line")?.to_vec();
+    foreign.extend_from_slice(br#"{"command": ["true"], "colour": "red"}"#);
+    let refused = ended(&start(&foreign, 128 << 20)?)?;
+    assert_eq!(refused["status"], "never_started", "{refused}");
+    Ok(())
+}
