@@ -34,8 +34,6 @@ pub struct Figures {
     pub dropped: u64,
     /// Requests that were not taken.
     pub failures: u64,
-    /// The status of the last answer that was not one of success; 0 for none at all.
-    pub last_failure: Option<u16>,
 }
 
 pub(crate) struct Exporter {
@@ -52,6 +50,8 @@ struct Shared {
 struct State {
     spans: VecDeque<Span>,
     figures: Figures,
+    /// Whether the last request failed; told once, not for each.
+    is_failing: bool,
     stop_by: Option<Instant>,
     ended: bool,
 }
@@ -61,6 +61,7 @@ enum Answer {
     Taken,
     /// With another try it may be.
     Later {
+        /// 0 where there was no answer.
         status: u16,
         pause: Option<Duration>,
     },
@@ -164,7 +165,10 @@ impl Shared {
     fn deliver(&self, agent: &Agent, endpoint: &Endpoint, body: &[u8]) -> bool {
         for attempt in 0..ATTEMPTS {
             let (status, asked) = match post(agent, endpoint, body) {
-                Answer::Taken => return true,
+                Answer::Taken => {
+                    self.taken();
+                    return true;
+                }
                 Answer::Later { status, pause } => (status, pause),
                 Answer::Refused { status } => {
                     self.failed(status);
@@ -189,7 +193,21 @@ impl Shared {
     fn failed(&self, status: u16) {
         let mut state = self.state();
         state.figures.failures += 1;
-        state.figures.last_failure = Some(status);
+        if !std::mem::replace(&mut state.is_failing, true) {
+            drop(state);
+            tracing::warn!(
+                status,
+                "the collector of traces does not take spans; runs go on, spans may be lost"
+            );
+        }
+    }
+
+    fn taken(&self) {
+        let mut state = self.state();
+        if std::mem::take(&mut state.is_failing) {
+            drop(state);
+            tracing::info!("the collector of traces takes spans again");
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use cofferdam_callback::ControlPlane;
 use cofferdam_callback::message::check_id;
 use cofferdam_callback::policy::{BadPattern, Pattern};
+use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::units::{Bytes, Cap, format_duration, parse_duration};
 use cofferdam_observe::Endpoint;
@@ -193,7 +194,15 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
         ServeKey::MaxOutput => runs.largest_output = size(text)?,
         ServeKey::MaxDisk => runs.ceilings.disk = size(text)?,
         ServeKey::MaxProcesses => runs.ceilings.processes = some(text)?,
-        ServeKey::MaxOpenFiles => runs.ceilings.open_files = some(text)?,
+        ServeKey::MaxOpenFiles => {
+            let (files, least) = (some(text)?, Limits::OPEN_FILES.min);
+            if files < least {
+                return Err(format!(
+                    "is too few to start anything; write at least {least}"
+                ));
+            }
+            runs.ceilings.open_files = files;
+        }
         ServeKey::MaxBody => http.body = size(text)?,
         ServeKey::MaxBodies => http.bodies = size(text)?,
         ServeKey::MaxHead => http.head = size(text)?,
@@ -381,11 +390,11 @@ mod tests {
             ServeKey::Concurrency
             | ServeKey::Queue
             | ServeKey::MaxProcesses
-            | ServeKey::MaxOpenFiles
             | ServeKey::MaxConnections
             | ServeKey::RememberRuns => "7",
             ServeKey::Languages | ServeKey::ControlPlaneTokenFile => "/etc/languages",
             ServeKey::SessionId => "s-1",
+            ServeKey::MaxOpenFiles => "70",
             ServeKey::ControlPlane | ServeKey::OtlpEndpoint => "http://127.0.0.1:7",
             ServeKey::CallbacksAllow => "*.example.com",
             ServeKey::CallbacksAllowLoopback | ServeKey::CallbacksAllowPrivate => "true",
@@ -425,6 +434,7 @@ mod tests {
         for (key, text) in [
             (ServeKey::MaxBody, "unlimited"),
             (ServeKey::Concurrency, "0"),
+            (ServeKey::MaxOpenFiles, "7"),
             (ServeKey::MemoryBudget, "101%"),
             (ServeKey::Languages, "here"),
             (ServeKey::HeadTimeout, "0s"),
