@@ -23,6 +23,9 @@ pub(crate) fn serve(args: &ServeArgs, places: Places) -> Result<ExitCode, Failur
     config.runs.queue = args.queue;
     config.runs.longest = args.max_timeout;
     config.runs.longest_deadline = args.max_timeout.saturating_mul(2);
+    config.runs.ceilings.disk = args.max_disk;
+    config.runs.ceilings.processes = args.max_processes;
+    config.runs.ceilings.open_files = args.max_open_files;
     config.runs.memory = match (args.overcommit, args.memory_budget) {
         (true, _) => MemoryBudget::Overcommit,
         (false, Some(bytes)) => MemoryBudget::AtMost(bytes),

@@ -7,6 +7,8 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::units::Bytes;
 use cofferdam_store::DataDir;
 
+pub use crate::ceilings::Ceilings;
+
 /// The settings of one daemon.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -48,6 +50,7 @@ pub struct RunBounds {
     /// From arrival to the end, queue included.
     pub longest_deadline: Duration,
     pub largest_output: Bytes,
+    pub ceilings: Ceilings,
     /// How long a result stays in memory as the program gave it; afterwards history answers.
     pub remembered_for: Duration,
     pub remembered: usize,
@@ -101,6 +104,7 @@ impl Default for RunBounds {
             longest: Duration::from_secs(3600),
             longest_deadline: Duration::from_secs(2 * 3600),
             largest_output: Bytes::new(16 << 20),
+            ceilings: Ceilings::default(),
             remembered_for: Duration::from_secs(600),
             remembered: 1000,
             remembered_bytes: Bytes::new(64 << 20),

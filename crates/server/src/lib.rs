@@ -7,6 +7,7 @@ mod archive;
 mod auth;
 mod body;
 mod capacity;
+mod ceilings;
 pub mod config;
 mod docs;
 mod events;

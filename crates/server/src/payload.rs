@@ -7,6 +7,7 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::{Ending, SetupFailureKind};
 use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope};
 use cofferdam_contract::ids::{self, Entropy};
+use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
 use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::strict_json::MAX_BYTES;
@@ -31,29 +32,7 @@ pub(crate) fn check(bytes: &[u8], bounds: &RunBounds) -> Result<(Sealed, Submiss
         .check_deadline(now)
         .map_err(|expired| Fault::coded(ErrorCode::PayloadExpired, expired.to_string()))?;
     let limits = sealed.payload().limits.clone();
-    let most_output = MAX_OUTPUT.min(bounds.largest_output);
-    if limits
-        .output
-        .at_most()
-        .is_none_or(|limit| limit > most_output)
-    {
-        let detail = format!(
-            "max_output_size_kb: ask for at most {}",
-            most_output.get() >> 10
-        );
-        return Err(Fault::coded(ErrorCode::LimitUnenforceable, detail));
-    }
-    if limits
-        .wall_time
-        .at_most()
-        .is_none_or(|limit| limit > bounds.longest)
-    {
-        let detail = format!(
-            "max_runtime_seconds: ask for at most {}",
-            bounds.longest.as_secs()
-        );
-        return Err(Fault::coded(ErrorCode::LimitUnenforceable, detail));
-    }
+    check_limits(&limits, bounds)?;
     let left = sealed.payload().deadline.duration_since(now);
     let deadline = Duration::try_from(left).unwrap_or_default();
     let work = Work {
@@ -73,6 +52,48 @@ pub(crate) fn check(bytes: &[u8], bounds: &RunBounds) -> Result<(Sealed, Submiss
         deadline,
     };
     Ok((sealed, submission))
+}
+
+/// A payload's limits are part of what was sealed: they are held as they are, or the payload is refused.
+fn check_limits(limits: &Limits, bounds: &RunBounds) -> Result<(), Fault> {
+    let most_output = MAX_OUTPUT.min(bounds.largest_output);
+    let ceilings = &bounds.ceilings;
+    let pairs = [
+        (
+            "max_output_size_kb",
+            limits.output.at_most().is_none_or(|most| most > most_output),
+            most_output.get() >> 10,
+        ),
+        (
+            "max_runtime_seconds",
+            limits.wall_time.at_most().is_none_or(|most| most > bounds.longest),
+            bounds.longest.as_secs(),
+        ),
+        (
+            "max_disk_mb",
+            limits.disk.at_most().is_none_or(|most| most > ceilings.disk),
+            ceilings.disk.get() >> 20,
+        ),
+        (
+            "max_processes",
+            limits.processes.at_most().is_none_or(|most| most > ceilings.processes),
+            ceilings.processes,
+        ),
+        (
+            "max_open_files",
+            limits.open_files.at_most().is_none_or(|most| most > ceilings.open_files),
+            ceilings.open_files,
+        ),
+    ];
+    let over: Vec<String> = pairs
+        .into_iter()
+        .filter(|(_, is_over, _)| *is_over)
+        .map(|(field, _, most)| format!("{field}: ask for at most {most}"))
+        .collect();
+    if over.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::coded(ErrorCode::LimitUnenforceable, over.join("\n")))
 }
 
 /// A program that is missing or cannot be executed is an answer too; a sandbox that could not be built is none.

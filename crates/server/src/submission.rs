@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::ceilings::Named;
 use crate::config::RunBounds;
 use crate::fault::Fault;
 use crate::language::{Languages, Wish};
@@ -398,8 +399,18 @@ pub(crate) fn check_grant(work: &Work) -> Result<(), Fault> {
 }
 
 impl LimitsRequest {
+    fn named(&self) -> Named<'static> {
+        Named {
+            disk: ("limits.disk_bytes", self.disk_bytes),
+            processes: ("limits.processes", self.processes),
+            open_files: ("limits.open_files", self.open_files),
+        }
+    }
+
     fn merged(&self, defaults: &Limits, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Limits {
         let mut limits = defaults.clone();
+        bounds.ceilings.lower(&mut limits);
+        problems.extend(bounds.ceilings.problems(&self.named()));
         let bytes =
             |given: Option<u64>, default| given.map_or(default, |n| Cap::AtMost(Bytes::new(n)));
         let time = |given: Option<u64>, default| {

@@ -33,6 +33,15 @@ pub(crate) struct ServeArgs {
     /// The longest run that may be asked for.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub(crate) max_timeout: Duration,
+    /// The most disk that a run may ask for.
+    #[arg(long, value_name = "SIZE", default_value = "4g")]
+    pub(crate) max_disk: Bytes,
+    /// The most processes and threads that a run may ask for.
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_processes: u64,
+    /// The most open files that a run may ask for.
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(8..))]
+    pub(crate) max_open_files: u64,
     /// The largest request.
     #[arg(long, value_name = "SIZE", default_value = "16m")]
     pub(crate) max_body: Bytes,

@@ -164,3 +164,34 @@ fn a_reader_that_does_not_read_stops_nobody() {
     assert_eq!(ended["status"], "canceled");
     drop(silent);
 }
+
+#[test]
+fn a_run_may_not_ask_for_more_disk_processes_or_files_than_the_daemon_allows() {
+    let daemon = Daemon::start(|config| {
+        config.runs.ceilings.disk = Bytes::new(8 << 20);
+        config.runs.ceilings.processes = 16;
+        config.runs.ceilings.open_files = 64;
+    })
+    .unwrap();
+    let greedy = json!({
+        "command": ["true"],
+        "limits": {"disk_bytes": 9 << 20, "processes": 17, "open_files": 65},
+    });
+    let reply = daemon.post("/v1/runs", &greedy).unwrap();
+    assert_eq!(reply.error(), (400, "input.invalid".to_owned()));
+    let detail = reply.json()["error_detail"].as_str().unwrap().to_owned();
+    for (field, asked, most) in [
+        ("limits.disk_bytes", 9 << 20, 8 << 20),
+        ("limits.processes", 17, 16),
+        ("limits.open_files", 65, 64),
+    ] {
+        let line = detail.lines().find(|line| line.contains(field));
+        let line = line.unwrap_or_else(|| panic!("{field}: {detail}"));
+        assert!(line.contains(&asked.to_string()), "{line}");
+        assert!(line.contains(&format!("at most {most}")), "{line}");
+    }
+    // What nobody asked for is lowered, and holds.
+    let limits = json!({"command": ["sh", "-c", "ulimit -n"]});
+    let run = daemon.post("/v1/runs", &limits).unwrap().json();
+    assert_eq!(run["stdout"]["data"], "64\n", "{run}");
+}
