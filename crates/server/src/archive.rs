@@ -161,7 +161,8 @@ impl Archive {
     }
 }
 
-fn write_unrun(dir: &DataDir, live: &Live, ending: EndingRecord) -> Result<(), StoreError> {
+/// How the record of a run begins that the engine did not write, and how many secrets were taken out of it.
+pub(crate) fn opening_of(live: &Live) -> (Opening, u64) {
     let rules = Rules::default();
     let system = rustix::system::uname();
     let (command, redactions) = redact::redact_arguments(&rules, &live.command);
@@ -184,6 +185,11 @@ fn write_unrun(dir: &DataDir, live: &Live, ending: EndingRecord) -> Result<(), S
         },
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
+    (opening, redactions)
+}
+
+fn write_unrun(dir: &DataDir, live: &Live, ending: EndingRecord) -> Result<(), StoreError> {
+    let (opening, redactions) = opening_of(live);
     let closing = Closing {
         ended_at: Timestamp::now(),
         ending,
@@ -207,7 +213,7 @@ fn write_unrun(dir: &DataDir, live: &Live, ending: EndingRecord) -> Result<(), S
         artifacts: Vec::new(),
         left_out: Vec::new(),
     };
-    Journal::begin(dir, &opening, rules, Bytes::new(0))?.finish(closing)
+    Journal::begin(dir, &opening, Rules::default(), Bytes::new(0))?.finish(closing)
 }
 
 /// Whether the text could name a run at all.

@@ -13,6 +13,8 @@ mod docs;
 mod events;
 mod fault;
 mod idempotency;
+mod inputs;
+mod kept;
 mod language;
 mod live;
 pub mod log;

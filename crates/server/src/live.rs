@@ -13,6 +13,7 @@ use rustix::event::EventfdFlags;
 use tokio::sync::watch;
 
 use crate::fault::Fault;
+use crate::inputs::InputOutcome;
 use crate::language::Answer;
 use crate::work::Work;
 
@@ -73,6 +74,21 @@ pub(crate) struct Finished {
     pub(crate) artifacts: Vec<Artifact>,
     pub(crate) left_out: Vec<LeftOut>,
     pub(crate) answer: Answer,
+    /// What became of each input, where the program was run for several.
+    pub(crate) inputs: Option<Vec<InputOutcome>>,
+}
+
+impl Finished {
+    pub(crate) fn without_files(record: RunRecord, stage: Stage) -> Self {
+        Self {
+            record,
+            stage,
+            artifacts: Vec::new(),
+            left_out: Vec::new(),
+            answer: Answer::None,
+            inputs: None,
+        }
+    }
 }
 
 /// Which part of the work the record is about.

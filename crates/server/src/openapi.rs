@@ -7,6 +7,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::fault::{ErrorBody, Refusal};
+use crate::inputs::{InputRequest, InputView};
 use crate::language::LanguageView;
 use crate::routes::table::{Access, Method, ROUTES, Route};
 use crate::routes::{
@@ -185,7 +186,9 @@ fn schemas() -> (Map<String, Value>, Vec<Value>) {
     let mut generator = settings.into_generator();
     name::<RunRequest>(&mut generator);
     name::<BatchRequest>(&mut generator);
+    name::<InputRequest>(&mut generator);
     name::<RunView>(&mut generator);
+    name::<InputView>(&mut generator);
     name::<BatchAnswer>(&mut generator);
     name::<BatchItem>(&mut generator);
     name::<ListAnswer>(&mut generator);

@@ -21,7 +21,8 @@ use serde_json::Value;
 use crate::ceilings::Named;
 use crate::config::RunBounds;
 use crate::fault::Fault;
-use crate::language::{Languages, Wish};
+use crate::inputs::{self, Base, InputRequest};
+use crate::language::{InputWish, Languages, Wish};
 use crate::work::{CommandTask, Task, Work, WorkspaceWish};
 use crate::workspace::{self, Executable, MAX_FILES, PlacedFile};
 
@@ -38,6 +39,8 @@ pub(crate) struct RunRequest {
     pub(crate) args: Vec<String>,
     /// What the handler in `code` is called with; without it, `code` is a plain script.
     pub(crate) event: Option<Value>,
+    /// Compile `code` once and run it for each of these, each in a sandbox of its own.
+    pub(crate) inputs: Option<Vec<InputRequest>>,
     /// Placed in a private, writable workspace, `/work` inside, where the program starts.
     #[serde(default)]
     pub(crate) files: Vec<FileRequest>,
@@ -155,6 +158,7 @@ impl RunRequest {
         let stdin = self.input(&mut problems);
         let parent = self.parent_id(&mut problems);
         check_tags(&self.tags, &mut problems);
+        self.check_inputs(bounds, &mut problems);
         self.check_kind(&mut problems);
         // Also where the language's own defaults will take their place: what was asked for is the same.
         let limits = self.limits.merged(&bounds.defaults, bounds, &mut problems);
@@ -173,11 +177,23 @@ impl RunRequest {
                     files,
                     env: self.env.clone().into_iter().collect(),
                     stdin,
+                    inputs: self.input_wishes(),
                 };
-                let planned = languages.plan(language, wish, &bounds.defaults, host)?;
+                let mut planned = languages.plan(language, wish, &bounds.defaults, host)?;
+                if let Some(step) = &mut planned.task.compile {
+                    bounds.ceilings.lower(&mut step.limits);
+                }
                 let mut problems = Vec::new();
                 let limits = self.limits.merged(&planned.defaults, bounds, &mut problems);
                 Problems::check(problems)?;
+                if let Some(inputs) = &self.inputs {
+                    let base = Base {
+                        limits: &limits,
+                        bounds,
+                    };
+                    let inputs = inputs::check(inputs, planned.inputs, base)?;
+                    planned.task.inputs = Some(Box::new(inputs));
+                }
                 Prepared {
                     task: planned.task,
                     files: Some(planned.files),
@@ -193,7 +209,7 @@ impl RunRequest {
             },
         };
         let workspace = files.map_or(WorkspaceWish::None, WorkspaceWish::Private);
-        let deadline = self.deadline(&limits, bounds);
+        let deadline = self.deadline(&task, &limits, bounds);
         let work = Work {
             kind: RunKind::Command,
             task: Task::Command(task),
@@ -213,7 +229,8 @@ impl RunRequest {
     }
 
     fn mode(&self) -> Mode {
-        match (self.handler, self.event.clone()) {
+        let of_first = || self.inputs.as_ref()?.first()?.event.clone();
+        match (self.handler, self.event.clone().or_else(of_first)) {
             (HandlerWish::IfThere, event) => Mode::Auto { event },
             (HandlerWish::AsEventSays, Some(event)) => Mode::Handler { event },
             (HandlerWish::AsEventSays, None) => Mode::Script,
@@ -230,7 +247,41 @@ impl RunRequest {
             cwd: self.cwd.clone().map(PathBuf::from),
             compile: None,
             channel: ResultChannel::None,
+            inputs: None,
         }
+    }
+
+    /// Each input has its own; one for all would be a second meaning.
+    fn check_inputs(&self, bounds: &RunBounds, problems: &mut Vec<Problem>) {
+        let Some(inputs) = &self.inputs else {
+            return;
+        };
+        let beside = [
+            ("stdin", self.stdin.is_some() || self.stdin_base64.is_some()),
+            ("args", !self.args.is_empty()),
+            ("event", self.event.is_some()),
+        ];
+        for (field, is_given) in beside {
+            if is_given {
+                let fix = "is given beside inputs; give it in each of them";
+                problems.push(Problem::new(field, "", fix));
+            }
+        }
+        if self.code.is_none() {
+            let fix = "are for a program in `code`; send a command several times as a batch";
+            problems.push(Problem::new("inputs", inputs.len(), fix));
+        }
+        problems.extend(InputRequest::problems(inputs, bounds));
+    }
+
+    fn input_wishes(&self) -> Vec<InputWish> {
+        let inputs = self.inputs.iter().flatten();
+        let wish = |input: &InputRequest| InputWish {
+            args: input.args.clone(),
+            stdin: input.stdin(&mut Vec::new()),
+            event: input.event.clone(),
+        };
+        inputs.map(wish).collect()
     }
 
     fn check_kind(&self, problems: &mut Vec<Problem>) {
@@ -268,13 +319,16 @@ impl RunRequest {
         }
     }
 
-    fn deadline(&self, limits: &Limits, bounds: &RunBounds) -> Duration {
+    fn deadline(&self, task: &CommandTask, limits: &Limits, bounds: &RunBounds) -> Duration {
         match self.deadline_ms {
             Some(milliseconds) => Duration::from_millis(milliseconds).min(bounds.longest_deadline),
             // Its own time, and as long again to wait for its turn, but at least a minute.
             None => {
-                let own = limits.wall_time.at_most().unwrap_or(bounds.longest);
-                (own + own.max(Duration::from_secs(60))).min(bounds.longest_deadline)
+                let own = match &task.inputs {
+                    Some(inputs) => inputs.wall_time(bounds.longest),
+                    None => limits.wall_time.at_most().unwrap_or(bounds.longest),
+                };
+                own.saturating_add(own.max(Duration::from_secs(60))).min(bounds.longest_deadline)
             }
         }
     }
@@ -337,7 +391,7 @@ impl RunRequest {
 }
 
 /// Text or base64, not both.
-fn one_of(
+pub(crate) fn one_of(
     text: (&str, Option<&str>),
     base64: (&str, Option<&str>),
     problems: &mut Vec<Problem>,
@@ -407,7 +461,7 @@ impl LimitsRequest {
         }
     }
 
-    fn merged(&self, defaults: &Limits, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Limits {
+    pub(crate) fn merged(&self, defaults: &Limits, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Limits {
         let mut limits = defaults.clone();
         bounds.ceilings.lower(&mut limits);
         problems.extend(bounds.ceilings.problems(&self.named()));

@@ -23,7 +23,9 @@ use cofferdam_toolchain::ResultChannel;
 
 use crate::body::Room;
 use crate::fault::Fault;
-use crate::language::{self, Answer};
+use crate::inputs::{self, Inputs};
+use crate::kept;
+use crate::language;
 use crate::live::{Finished, Live, Stage};
 use crate::workspace::PlacedFile;
 
@@ -57,6 +59,8 @@ pub(crate) struct CommandTask {
     pub(crate) compile: Option<Box<CompileStep>>,
     /// Whether the program can answer apart from what it prints.
     pub(crate) channel: ResultChannel,
+    /// The program is run once for each of them, instead of once.
+    pub(crate) inputs: Option<Box<Inputs>>,
 }
 
 #[derive(Debug, Clone)]
@@ -94,16 +98,20 @@ impl Work {
     /// What it takes of the memory budget, whichever step needs more; `None` for no limit.
     pub(crate) fn memory(&self) -> Option<Bytes> {
         let own = self.limits.memory.at_most()?;
-        match &self.task {
-            Task::Command(CommandTask {
-                compile: Some(step),
-                ..
-            }) => Some(own.max(step.limits.memory.at_most()?)),
-            Task::Command(_) | Task::Payload(_) => Some(own),
+        let Task::Command(task) = &self.task else {
+            return Some(own);
+        };
+        let own = match &task.inputs {
+            Some(inputs) => inputs.memory()?,
+            None => own,
+        };
+        match &task.compile {
+            Some(step) => Some(own.max(step.limits.memory.at_most()?)),
+            None => Some(own),
         }
     }
 
-    fn channel(&self) -> ResultChannel {
+    pub(crate) fn channel(&self) -> ResultChannel {
         match &self.task {
             Task::Command(task) => task.channel,
             Task::Payload(_) => ResultChannel::None,
@@ -140,13 +148,16 @@ impl Work {
     pub(crate) fn carry_out(self, live: &Live, place: Place<'_>) -> Result<Finished, Fault> {
         let private = self.prepare(live.id, place.dir)?;
         let path = private.as_ref().map(|dir| dir.path().to_owned());
-        if let Some(failed) = self.compile(live, place, path.clone())? {
+        if let Some(mut failed) = self.compile(live, place, path.clone())? {
+            kept::keep(place.dir, live, &self, &mut failed);
+            return Ok(Finished::without_files(failed, Stage::Compile));
+        }
+        if let Some((inputs, private)) = self.inputs().zip(private.as_ref()) {
+            let (mut record, outcomes) = inputs::carry_out(&self, inputs, live, place, private)?;
+            kept::keep(place.dir, live, &self, &mut record);
             return Ok(Finished {
-                record: failed,
-                stage: Stage::Compile,
-                artifacts: Vec::new(),
-                left_out: Vec::new(),
-                answer: Answer::None,
+                inputs: Some(outcomes),
+                ..Finished::without_files(record, Stage::Run)
             });
         }
         let channel = self.channel();
@@ -160,10 +171,7 @@ impl Work {
         if let Task::Payload(sealed) = &self.task {
             recording.payload = Some(sealed.json().clone());
         }
-        let stdin = match self.stdin {
-            bytes if bytes.is_empty() => Input::Empty,
-            bytes => Input::Bytes(bytes),
-        };
+        let stdin = input_of(self.stdin);
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
         let mut streams = streams(&request, stdin, recording, cancel);
@@ -182,7 +190,15 @@ impl Work {
             artifacts,
             left_out,
             answer,
+            inputs: None,
         })
+    }
+
+    fn inputs(&self) -> Option<&Inputs> {
+        match &self.task {
+            Task::Command(task) => task.inputs.as_deref(),
+            Task::Payload(_) => None,
+        }
     }
 
     fn prepare(&self, run: RunId, dir: &DataDir) -> Result<Option<PrivateDir>, Fault> {
@@ -234,8 +250,15 @@ impl Work {
     }
 }
 
+pub(crate) fn input_of(bytes: Vec<u8>) -> Input {
+    match bytes {
+        bytes if bytes.is_empty() => Input::Empty,
+        bytes => Input::Bytes(bytes),
+    }
+}
+
 /// Everything within the output limit is kept, so that what is cut off is always over the limit.
-fn streams<'a>(
+pub(crate) fn streams<'a>(
     request: &Request,
     stdin: Input,
     recording: Recording,
@@ -262,7 +285,7 @@ fn streams<'a>(
 }
 
 /// A run never goes on after its deadline, however long it waited.
-fn within(limit: Cap<Duration>, deadline: Instant) -> Cap<Duration> {
+pub(crate) fn within(limit: Cap<Duration>, deadline: Instant) -> Cap<Duration> {
     let left = deadline
         .saturating_duration_since(Instant::now())
         .max(Limits::WALL_TIME.min);
@@ -279,7 +302,7 @@ fn payload_place(workspace: Option<PathBuf>) -> RunPlace {
 }
 
 /// The journal is there until it is adopted, which reads it whole; whoever comes later finds it in the history.
-fn left_behind(
+pub(crate) fn left_behind(
     dir: &DataDir,
     run: RunId,
 ) -> (

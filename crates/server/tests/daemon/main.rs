@@ -4,6 +4,7 @@ mod artifacts;
 mod bounds;
 mod events;
 mod http;
+mod inputs;
 mod languages;
 mod lifecycle;
 mod openapi;
