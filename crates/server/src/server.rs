@@ -134,7 +134,7 @@ impl Server {
             keys,
             self_test: SelfTest::new(),
             languages,
-            answers: Answers::new(config.http.answers, config.http.request_timeout),
+            answers: Answers::new(config.http.answers, config.http.request_timeout / 2),
             body_room: Arc::new(Semaphore::new(body_room(&config.http))),
             config,
         });

@@ -183,6 +183,8 @@ impl Work {
     }
 
     pub(crate) fn carry_out(self, live: &Live, place: Place<'_>) -> Result<Finished, Fault> {
+        #[cfg(test)]
+        tests::panic_if_asked(&self);
         let private = self.prepare(live.id, place.dir)?;
         let path = private.as_ref().map(|dir| dir.path().to_owned());
         if let Some(mut failed) = self.compile(live, place, path.clone())? {
@@ -373,4 +375,62 @@ fn readable(argv: &[OsString]) -> Vec<String> {
     argv.iter()
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::Archive;
+    use crate::auth::Caller;
+    use crate::config::RunBounds;
+    use crate::language::Languages;
+    use crate::live::{Outcome, Phase};
+    use crate::metrics::Metrics;
+    use crate::runner::Runner;
+    use crate::submission::RunRequest;
+
+    const ASKED: &str = "panic";
+
+    pub(super) fn panic_if_asked(work: &Work) {
+        assert!(!work.tags.contains_key(ASKED), "as asked");
+    }
+
+    #[test]
+    fn a_panic_in_one_run_is_its_own_fault_and_the_next_one_runs() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(top.path().join("data"));
+        dir.create().unwrap();
+        let archive = Arc::new(Archive::new(dir));
+        let bounds = RunBounds {
+            at_once: Some(1),
+            ..RunBounds::default()
+        };
+        let runner = Arc::new(Runner::new(bounds, archive, Arc::new(Metrics::default())));
+        let languages = Languages::new().unwrap();
+        let run = |tags: serde_json::Value| {
+            let request = serde_json::json!({"command": ["true"], "tags": tags});
+            let request: RunRequest = crate::body::typed(request).unwrap();
+            let made = request
+                .check(runner.bounds(), &languages, &runner.host)
+                .unwrap();
+            let caller = Caller::local();
+            let live = runner.submit(made.work, &caller, 0, made.deadline).unwrap();
+            let began = Instant::now();
+            loop {
+                if let Phase::Ended(ended) = live.phase() {
+                    return ended;
+                }
+                assert!(began.elapsed() < Duration::from_secs(20));
+                std::thread::yield_now();
+            }
+        };
+        let failed = run(serde_json::json!({ASKED: "x"}));
+        let Outcome::Failed(fault) = &failed.outcome else {
+            panic!("{failed:?}");
+        };
+        assert_eq!(fault.code, "internal");
+        let next = run(serde_json::json!({}));
+        assert!(matches!(&next.outcome, Outcome::Finished(_)), "{next:?}");
+        assert_eq!(runner.load().running, 0);
+    }
 }

@@ -44,8 +44,8 @@ pub(crate) enum BatchItem {
 }
 
 const MAX_BATCH: usize = 100;
-/// What an answer to a batch holds of output. The rest is at `/v1/runs/{id}`.
-const LARGEST_BATCH: usize = 32 << 20;
+/// The part of the room for answers that one answer to a batch may take. Output beyond it stays at `/v1/runs/{id}`.
+const BATCH_SHARE: u64 = 8;
 
 pub(super) async fn run(
     State(app): State<Arc<App>>,
@@ -137,7 +137,7 @@ pub(super) async fn batch(
     };
     let ids = taken.iter().flatten();
     let weights = ids.filter_map(|id| app.runner.find(*id).map(|live| result_weight(&live)));
-    let weight = weights.sum::<usize>().min(LARGEST_BATCH);
+    let weight = weights.sum::<usize>().min(largest_batch(&app));
     let room = app.answers.room(weight).await?;
     let made = Arc::clone(&app);
     room.json(status, move || batch_answer(&made, taken, &request_id))
@@ -146,7 +146,7 @@ pub(super) async fn batch(
 
 /// In the order of the requests. After so much output, the rest is left where it is.
 fn batch_answer(app: &App, taken: Vec<Result<RunId, Fault>>, request_id: &str) -> BatchAnswer {
-    let mut left = LARGEST_BATCH;
+    let mut left = largest_batch(app);
     let mut item = |taken: Result<RunId, Fault>| {
         let id = match taken {
             Ok(id) => id,
@@ -183,6 +183,11 @@ fn batch_answer(app: &App, taken: Vec<Result<RunId, Fault>>, request_id: &str) -
     BatchAnswer {
         runs: taken.into_iter().map(&mut item).collect(),
     }
+}
+
+fn largest_batch(app: &App) -> usize {
+    let bytes = app.config.http.answers.get() / BATCH_SHARE;
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// A run that is remembered no more, with its output if that is no more than `left`, and how large that is.
