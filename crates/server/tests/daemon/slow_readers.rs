@@ -10,19 +10,19 @@ use serde_json::json;
 use crate::support::{Daemon, read_head, read_reply};
 
 /// More than the kernel takes for a connection whose reader is silent.
-const LARGE: u64 = 12 << 20;
+const LARGE: u64 = 6 << 20;
 
 #[test]
 fn answers_that_nobody_reads_are_bounded_together_and_small_ones_go_on() {
     let daemon = Daemon::start(|config| {
-        config.http.answers = Bytes::new(LARGE + (4 << 20));
-        config.http.request_timeout = Duration::from_secs(4);
+        config.http.answers = Bytes::new(LARGE + (2 << 20));
+        config.http.request_timeout = Duration::from_secs(6);
     })
     .unwrap();
     let command = format!("yes | head -c {LARGE}");
     let body = json!({
         "command": ["sh", "-c", command], "wait": false,
-        "limits": {"output_bytes": 16 << 20},
+        "limits": {"output_bytes": 8 << 20},
     });
     let run = daemon.post("/v1/runs", &body).unwrap();
     let path = run.header("location").unwrap().to_owned();
