@@ -68,6 +68,7 @@ fn timed(argv: &[String], pool: Option<&Pool>, host: &Host) -> Result<Duration, 
     };
     let seat = pool.and_then(|pool| pool.seat(&request, Evidence::Ending, Private::Nothing));
     let streams = Streams {
+        usage: None,
         stdin: Input::Empty,
         stdout: Sink::Keep { at_most: 1 << 20 },
         stderr: Sink::Keep { at_most: 1 << 20 },

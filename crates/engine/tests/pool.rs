@@ -71,6 +71,7 @@ impl Place {
 
     fn run(&self, seat: Option<Seat>, request: Request) -> Result<RunRecord, Box<dyn Error>> {
         let streams = Streams {
+            usage: None,
             stdin: Input::Empty,
             stdout: Sink::Keep { at_most: 1 << 20 },
             stderr: Sink::Keep { at_most: 1 << 20 },

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use cofferdam_contract::seal::Sealed;
 use cofferdam_observe::Tracer;
 use cofferdam_store::StoreError;
 use tokio::sync::Semaphore;
 
+use crate::answers::Answers;
 use crate::archive::Archive;
 use crate::auth::{Caller, Gate};
 use crate::body::BodyBounds;
@@ -16,6 +18,7 @@ use crate::idempotency::Keys;
 use crate::language::Languages;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::payload;
 use crate::reports::{LOOKUPS, Reports};
 use crate::runner::Runner;
 use crate::self_test::SelfTest;
@@ -38,6 +41,7 @@ pub(crate) struct App {
     pub(crate) languages: Languages,
     /// In KiB.
     pub(crate) body_room: Arc<Semaphore>,
+    pub(crate) answers: Answers,
 }
 
 /// The name of a request, in its answer and in the log.
@@ -102,6 +106,20 @@ impl App {
             self.reports.check_address(url, until)?;
         }
         request.check(self.runner.bounds(), &self.languages, &self.runner.host)
+    }
+
+    /// Reads and checks a payload, which may be large and may name a language.
+    pub(crate) async fn check_payload(
+        self: &Arc<Self>,
+        bytes: axum::body::Bytes,
+    ) -> Result<(Sealed, Submission), Fault> {
+        let app = Arc::clone(self);
+        let check = move || {
+            let runner = &app.runner;
+            payload::check(&bytes, runner.bounds(), &app.languages, &runner.host)
+        };
+        let checked = tokio::task::spawn_blocking(check).await;
+        checked.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
     }
 
     pub(crate) async fn check_one(

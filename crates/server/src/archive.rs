@@ -171,14 +171,10 @@ impl Archive {
     }
 }
 
-fn write_unrun(
-    dir: &DataDir,
-    rules: Rules,
-    live: &Live,
-    ending: EndingRecord,
-) -> Result<(), StoreError> {
+/// How the record of a run begins that the engine did not write, and how many secrets were taken out of it.
+pub(crate) fn opening_of(live: &Live, rules: &Rules) -> (Opening, u64) {
     let system = rustix::system::uname();
-    let (command, redactions) = redact::redact_arguments(&rules, &live.command);
+    let (command, redactions) = redact::redact_arguments(rules, &live.command);
     let opening = Opening {
         run_id: live.id,
         started_at: live.submitted_at,
@@ -200,6 +196,16 @@ fn write_unrun(
         },
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
+    (opening, redactions)
+}
+
+fn write_unrun(
+    dir: &DataDir,
+    rules: Rules,
+    live: &Live,
+    ending: EndingRecord,
+) -> Result<(), StoreError> {
+    let (opening, redactions) = opening_of(live, &rules);
     let closing = Closing {
         ended_at: Timestamp::now(),
         ending,

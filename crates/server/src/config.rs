@@ -137,6 +137,8 @@ pub struct HttpBounds {
     pub body: Bytes,
     /// All bodies together, until their work is done.
     pub bodies: Bytes,
+    /// All answers that wait to be read, together.
+    pub answers: Bytes,
     /// Request line and headers together.
     pub head: Bytes,
     pub connections: usize,
@@ -155,6 +157,8 @@ pub struct RunBounds {
     /// What the memory limits of all running work may add up to.
     pub memory: MemoryBudget,
     pub queue: usize,
+    /// Sandboxes that stand ready at most; twice as many as runs at once when absent.
+    pub pool: Option<usize>,
     /// What a request gets that asks for nothing else.
     pub defaults: Limits,
     pub longest: Duration,
@@ -200,6 +204,7 @@ impl Default for HttpBounds {
         Self {
             body: Bytes::new(16 << 20),
             bodies: Bytes::new(256 << 20),
+            answers: Bytes::new(256 << 20),
             head: Bytes::new(32 << 10),
             connections: 1024,
             head_timeout: Duration::from_secs(10),
@@ -215,6 +220,7 @@ impl Default for RunBounds {
             at_once: None,
             memory: MemoryBudget::OfAvailable { percent: 80 },
             queue: 100,
+            pool: None,
             defaults: Limits::DEFAULT,
             longest: Duration::from_secs(3600),
             longest_deadline: Duration::from_secs(2 * 3600),

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::Ending;
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::problem::Problems;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
 use cofferdam_toolchain::{
-    Answer as Told, BadManifests, Catalogue, InlineFile, Language, Mode, Raised, ResultChannel,
-    Source, Toolchain,
+    Answer as Told, BadManifests, Catalogue, InlineFile, Job, Language, Mode, Raised,
+    ResultChannel, Source, Toolchain,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -57,6 +58,23 @@ pub(crate) struct Wish {
     pub(crate) files: Vec<PlacedFile>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) stdin: Vec<u8>,
+    /// Run once for each of them; empty for once with the arguments and the input above.
+    pub(crate) inputs: Vec<InputWish>,
+}
+
+#[derive(Debug)]
+pub(crate) struct InputWish {
+    pub(crate) args: Vec<String>,
+    pub(crate) stdin: Vec<u8>,
+    pub(crate) event: Option<Value>,
+}
+
+/// How one input is run.
+#[derive(Debug)]
+pub(crate) struct PlannedInput {
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) stdin: Vec<u8>,
+    pub(crate) event: Option<PlacedFile>,
 }
 
 /// How that is run.
@@ -65,6 +83,7 @@ pub(crate) struct Planned {
     pub(crate) task: CommandTask,
     pub(crate) files: Vec<PlacedFile>,
     pub(crate) stdin: Vec<u8>,
+    pub(crate) inputs: Vec<PlannedInput>,
     /// The defaults for this language.
     pub(crate) defaults: Limits,
 }
@@ -96,6 +115,36 @@ pub(crate) enum Answer {
     Bad {
         why: String,
     },
+}
+
+impl Answer {
+    /// About how many bytes it takes.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Value(value) => weight(value),
+            Self::Raised(raised) => {
+                raised.kind.len() + raised.message.len() + raised.traceback.len()
+            }
+            Self::Bad { why } => why.len(),
+        }
+    }
+}
+
+/// Of a value in memory: small values take much more room than their text.
+fn weight(value: &Value) -> usize {
+    let inside = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| {
+                size_of::<String>() + size_of::<usize>() + name.len() + weight(value)
+            };
+            fields.iter().map(field).sum()
+        }
+    };
+    size_of::<Value>() + inside
 }
 
 /// What is not there may be installed meanwhile.
@@ -191,6 +240,12 @@ fn planned(
     wish: Wish,
     defaults: &Limits,
 ) -> Result<Planned, Fault> {
+    let executables: Vec<String> = wish
+        .files
+        .iter()
+        .filter(|file| file.executable == Executable::Yes)
+        .map(|file| file.path.clone())
+        .collect();
     let files = wish.files.into_iter().map(|file| InlineFile {
         path: file.path,
         bytes: file.content,
@@ -202,7 +257,20 @@ fn planned(
         stdin: wish.stdin,
         ..Source::script(wish.code)
     };
-    let job = cofferdam_toolchain::plan(language, toolchain, &source)?;
+    let mut job = cofferdam_toolchain::plan(language, toolchain, &source)?;
+    let mut inputs = Vec::new();
+    for (index, input) in wish.inputs.into_iter().enumerate() {
+        inputs.push(planned_input(&job, input, index)?);
+    }
+    for file in &mut job.files {
+        if executables.contains(&file.path) {
+            file.mode |= 0o111;
+        }
+    }
+    // Each input brings its own.
+    for event in inputs.iter().filter_map(|input| input.event.as_ref()) {
+        job.files.retain(|file| file.path != event.path);
+    }
     let env = os_pairs(job.run.env_with(&wish.env));
     let compile = job.compile.map(|step| {
         Box::new(CompileStep {
@@ -211,18 +279,10 @@ fn planned(
             argv: os(step.argv),
         })
     });
-    let files = job.files.into_iter().map(|file| PlacedFile {
-        path: file.path,
-        content: file.bytes,
-        executable: if file.mode & 0o100 == 0 {
-            Executable::No
-        } else {
-            Executable::Yes
-        },
-    });
     Ok(Planned {
-        files: files.collect(),
+        files: job.files.into_iter().map(placed).collect(),
         stdin: job.stdin,
+        inputs,
         defaults: job.run.needs.raise(defaults),
         task: CommandTask {
             argv: os(job.run.argv),
@@ -230,8 +290,36 @@ fn planned(
             cwd: None,
             compile,
             channel: job.result,
+            inputs: None,
         },
     })
+}
+
+fn planned_input(job: &Job, input: InputWish, index: usize) -> Result<PlannedInput, Fault> {
+    let of_input = |problems: Problems| {
+        let mut fault = Fault::from(problems);
+        fault.detail = format!("inputs[{index}].{}", fault.detail);
+        fault
+    };
+    let own = job.for_input(&input.args, input.stdin).map_err(of_input)?;
+    let event = input.event.map(|event| job.event_file(&event)).transpose();
+    Ok(PlannedInput {
+        argv: os(own.run.argv),
+        stdin: own.stdin,
+        event: event.map_err(of_input)?.flatten().map(placed),
+    })
+}
+
+fn placed(file: cofferdam_toolchain::PlacedFile) -> PlacedFile {
+    PlacedFile {
+        path: file.path,
+        content: file.bytes,
+        executable: if file.mode & 0o100 == 0 {
+            Executable::No
+        } else {
+            Executable::Yes
+        },
+    }
 }
 
 /// The first toolchain that works, tried in the sandbox that the work will run in.
@@ -282,6 +370,7 @@ fn probe_one(toolchain: &Toolchain, host: &Host) -> Result<Option<String>, Strin
         evidence: Evidence::Ending,
         cancel: None,
         recording: None,
+        usage: None,
     };
     let grant = Grant::new(request).map_err(|problems| problems.to_string())?;
     let record = pipeline::run(grant, streams, host).map_err(|error| error.to_string())?;

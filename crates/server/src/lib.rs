@@ -3,8 +3,11 @@
 //! Start reading in [`server`] for connections, in `routes` for what can be asked, in `runner` for how a run gets its turn.
 
 mod accepted;
+mod answers;
 mod app;
 mod archive;
+mod asked_files;
+mod asked_limits;
 mod auth;
 mod body;
 mod capacity;
@@ -16,6 +19,8 @@ mod fault;
 mod guide;
 mod head;
 mod idempotency;
+mod inputs;
+mod kept;
 mod language;
 mod live;
 pub mod log;
@@ -24,6 +29,7 @@ mod middleware;
 mod notify;
 pub mod openapi;
 mod payload;
+mod pieces;
 mod process;
 mod queue;
 mod random;
@@ -36,7 +42,9 @@ mod submission;
 mod takeup;
 pub mod tokens;
 mod trace;
+mod upload;
 mod view;
+mod weight;
 mod work;
 mod workspace;
 

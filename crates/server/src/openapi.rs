@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fault::{ErrorBody, Refusal};
 use crate::guide;
+use crate::inputs::{InputRequest, InputView};
 use crate::language::LanguageView;
 use crate::routes::table::{Access, Method, ROUTES, Route};
 use crate::routes::{
@@ -108,12 +109,38 @@ fn operation(route: &Route, list_parameters: &[Value]) -> Value {
             "required": true,
             "content": { "application/json": { "schema": reference(takes), "examples": guide::examples(takes) } },
         });
+        if (route.method, route.path) == (Method::Post, "/v1/runs") {
+            operation["requestBody"]["content"]["multipart/form-data"] = parts(takes);
+        }
     }
     match route.access {
         Access::Anybody => operation["security"] = json!([]),
         Access::Scope(scope) => operation["x-scope"] = json!(scope),
     }
     operation
+}
+
+/// A request with its files beside it.
+fn parts(request: &str) -> Value {
+    let files = |what: &str| {
+        json!({
+            "type": "array",
+            "description": what,
+            "items": { "type": "string", "contentMediaType": "application/octet-stream" },
+        })
+    };
+    json!({
+        "schema": {
+            "type": "object",
+            "properties": {
+                "request": reference(request),
+                "file": files("Files for the workspace; the filename of each part is its path."),
+                "executable": files("The same, for programs."),
+            },
+            "required": ["request"],
+        },
+        "encoding": { "request": { "contentType": "application/json" } },
+    })
 }
 
 fn operation_id(route: &Route) -> String {
@@ -193,7 +220,9 @@ fn schemas() -> (Map<String, Value>, Vec<Value>) {
     let mut generator = settings.into_generator();
     name::<RunRequest>(&mut generator);
     name::<BatchRequest>(&mut generator);
+    name::<InputRequest>(&mut generator);
     name::<RunView>(&mut generator);
+    name::<InputView>(&mut generator);
     name::<BatchAnswer>(&mut generator);
     name::<BatchItem>(&mut generator);
     name::<ListAnswer>(&mut generator);

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{EndingRecord, StopCause};
 use cofferdam_engine::host::Host;
-use cofferdam_store::RunId;
+use cofferdam_engine::pool::{Pool, PoolBounds};
+use cofferdam_store::{DataDir, RunId};
 use jiff::Timestamp;
 
 use crate::accepted::Accepted;
@@ -29,7 +30,9 @@ pub(crate) use admission::TakenUp;
 #[derive(Debug)]
 pub(crate) struct Runner {
     bounds: RunBounds,
-    pub(crate) host: Host,
+    pub(crate) host: Arc<Host>,
+    /// Sandboxes that stand ready, until the daemon stops.
+    pool: Mutex<Option<Arc<Pool>>>,
     archive: Arc<Archive>,
     metrics: Arc<Metrics>,
     reports: Arc<Reports>,
@@ -91,7 +94,7 @@ impl Runner {
         reports: Arc<Reports>,
         accepted: Accepted,
     ) -> Self {
-        let host = Host::detect();
+        let host = Arc::new(Host::detect());
         let available = capacity::available_memory();
         Self {
             state: Mutex::new(State {
@@ -107,6 +110,7 @@ impl Runner {
                 arrivals: 0,
                 threadless: Vec::new(),
             }),
+            pool: Mutex::new(pool(&bounds, &host, archive.dir())),
             bounds,
             host,
             archive,
@@ -120,6 +124,11 @@ impl Runner {
 
     pub(crate) fn bounds(&self) -> &RunBounds {
         &self.bounds
+    }
+
+    pub(crate) fn pool(&self) -> Option<Arc<Pool>> {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.clone()
     }
 
     pub(crate) fn load(&self) -> Load {
@@ -219,6 +228,12 @@ impl Runner {
         // The engine ends a cancelled run within milliseconds; this bound is for a kernel that does not.
         let (state, _) = self.wait_quiet(state, Duration::from_secs(5));
         drop(state);
+        let pool = self
+            .pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(pool);
         left.len()
     }
 
@@ -263,10 +278,12 @@ impl Runner {
         let since = Timestamp::now();
         live.set(Phase::Running { since, queued });
         self.reports.started(live, since);
+        let pool = self.pool();
         let place = Place {
             dir: self.archive.dir(),
             kept: self.archive.kept(),
             host: &self.host,
+            pool: pool.as_deref(),
         };
         let carried_out = catch_unwind(AssertUnwindSafe(|| match live.take_work() {
             Some(work) => work.carry_out(live, place),
@@ -332,7 +349,7 @@ impl Runner {
             total,
         };
         Conclusion {
-            weight: ended.weight(),
+            weight: ended.weight() + live.weight(),
             ended: Arc::new(ended),
         }
     }
@@ -363,6 +380,16 @@ impl Runner {
             state.known.remove(&oldest.id);
         }
     }
+}
+
+fn pool(bounds: &RunBounds, host: &Arc<Host>, dir: &DataDir) -> Option<Arc<Pool>> {
+    let at_once = bounds.at_once.unwrap_or(host.cpus.len());
+    let mut size = PoolBounds::of_runs(at_once);
+    size.most = bounds.pool.unwrap_or(size.most);
+    if size.most == 0 {
+        return None;
+    }
+    Pool::start(Arc::clone(host), dir.clone(), size).map(Arc::new)
 }
 
 impl State {

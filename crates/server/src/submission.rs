@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::request::Grant;
-use cofferdam_contract::units::{Bytes, Cap, CpuShare};
+use cofferdam_contract::request::{Grant, Network, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
 use cofferdam_store::model::RunKind;
 use cofferdam_toolchain::{Mode, ResultChannel};
-use data_encoding::BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ceilings::Named;
+use crate::asked_files::{self, FileRequest, one_of};
+pub(crate) use crate::asked_limits::LimitsRequest;
 use crate::config::RunBounds;
 use crate::fault::Fault;
 use crate::idempotency::KeyUse;
-use crate::language::{Languages, Wish};
+use crate::inputs::{self, Base, InputRequest};
+use crate::language::{InputWish, Languages, Wish};
 use crate::work::{CommandTask, Task, Work, WorkspaceWish};
-use crate::workspace::{self, Executable, MAX_FILES, PlacedFile};
+use crate::workspace::PlacedFile;
 
 /// A run to be made: a command, or source code in a language.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +40,8 @@ pub(crate) struct RunRequest {
     pub(crate) args: Vec<String>,
     /// What the handler in `code` is called with; without it, `code` is a plain script.
     pub(crate) event: Option<Value>,
+    /// Compile `code` once and run it for each of these, each in a sandbox of its own.
+    pub(crate) inputs: Option<Vec<InputRequest>>,
     /// Placed in a private, writable workspace, `/work` inside, where the program starts.
     #[serde(default)]
     pub(crate) files: Vec<FileRequest>,
@@ -73,6 +75,9 @@ pub(crate) struct RunRequest {
     /// Answer when it has ended (default), or at once with 202.
     #[serde(default = "yes")]
     pub(crate) wait: bool,
+    /// Files that came beside the JSON.
+    #[serde(skip)]
+    pub(crate) uploads: Vec<PlacedFile>,
     #[serde(skip)]
     pub(crate) handler: HandlerWish,
     /// Whether it came with an Idempotency-Key, so that it goes on without its client.
@@ -97,36 +102,6 @@ struct Prepared {
     files: Option<Vec<PlacedFile>>,
     stdin: Vec<u8>,
     limits: Limits,
-}
-
-/// A file to be placed.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FileRequest {
-    /// Relative, such as `src/main.py`.
-    pub(crate) path: String,
-    /// Text.
-    pub(crate) content: Option<String>,
-    /// Bytes, in base64.
-    pub(crate) content_base64: Option<String>,
-    #[serde(default)]
-    pub(crate) executable: bool,
-}
-
-/// Limits that differ from the daemon's defaults.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LimitsRequest {
-    pub(crate) wall_time_ms: Option<u64>,
-    pub(crate) cpu_time_ms: Option<u64>,
-    pub(crate) memory_bytes: Option<u64>,
-    /// Of stdout and stderr together.
-    pub(crate) output_bytes: Option<u64>,
-    pub(crate) processes: Option<u64>,
-    pub(crate) disk_bytes: Option<u64>,
-    pub(crate) open_files: Option<u64>,
-    /// Thousandths of a CPU.
-    pub(crate) cpus_milli: Option<u32>,
 }
 
 /// Several runs at once.
@@ -171,10 +146,11 @@ impl RunRequest {
         host: &Host,
     ) -> Result<Submission, Fault> {
         let mut problems = Vec::new();
-        let files = self.placed(&mut problems);
+        let files = asked_files::placed(&self.files, &self.uploads, &mut problems);
         let stdin = self.input(&mut problems);
         let parent = self.parent_id(&mut problems);
         check_tags(&self.tags, &mut problems);
+        self.check_inputs(bounds, &mut problems);
         self.check_kind(&mut problems);
         self.check_name(&mut problems);
         // Also where the language's own defaults will take their place: what was asked for is the same.
@@ -195,11 +171,23 @@ impl RunRequest {
                     files,
                     env: self.env.clone().into_iter().collect(),
                     stdin,
+                    inputs: self.input_wishes(),
                 };
-                let planned = languages.plan(language, wish, &bounds.defaults, host)?;
+                let mut planned = languages.plan(language, wish, &bounds.defaults, host)?;
+                if let Some(step) = &mut planned.task.compile {
+                    bounds.ceilings.lower(&mut step.limits);
+                }
                 let mut problems = Vec::new();
                 let limits = self.limits.merged(&planned.defaults, bounds, &mut problems);
                 Problems::check(problems)?;
+                if let Some(inputs) = &self.inputs {
+                    let base = Base {
+                        limits: &limits,
+                        bounds,
+                    };
+                    let inputs = inputs::check(inputs, planned.inputs, base)?;
+                    planned.task.inputs = Some(Box::new(inputs));
+                }
                 Prepared {
                     task: planned.task,
                     files: Some(planned.files),
@@ -215,7 +203,7 @@ impl RunRequest {
             },
         };
         let workspace = files.map_or(WorkspaceWish::None, WorkspaceWish::Private);
-        let deadline = self.deadline(&limits, bounds);
+        let deadline = self.deadline(&task, &limits, bounds);
         let work = Work {
             kind: RunKind::Command,
             task: Task::Command(task),
@@ -224,6 +212,9 @@ impl RunRequest {
             tags: self.tags,
             parent,
             workspace,
+            access: WorkspaceAccess::ReadWrite,
+            network: Network::Denied,
+            sealed: None,
             room: None,
         };
         check_grant(&work)?;
@@ -236,7 +227,8 @@ impl RunRequest {
     }
 
     fn mode(&self) -> Mode {
-        match (self.handler, self.event.clone()) {
+        let of_first = || self.inputs.as_ref()?.first()?.event.clone();
+        match (self.handler, self.event.clone().or_else(of_first)) {
             (HandlerWish::IfThere, event) => Mode::Auto { event },
             (HandlerWish::AsEventSays, Some(event)) => Mode::Handler { event },
             (HandlerWish::AsEventSays, None) => Mode::Script,
@@ -248,9 +240,19 @@ impl RunRequest {
         Origin {
             execution_id: self.execution_id.clone(),
             callback_url: self.callback_url.clone(),
-            request: outlives.then(|| serde_json::to_vec(self).unwrap_or_default()),
+            request: outlives.then(|| self.whole()),
             key: None,
         }
+    }
+
+    /// As one document, whichever way its files came.
+    fn whole(&self) -> Vec<u8> {
+        let mut whole = self.clone();
+        let uploads = std::mem::take(&mut whole.uploads);
+        whole
+            .files
+            .extend(uploads.into_iter().map(FileRequest::from));
+        serde_json::to_vec(&whole).unwrap_or_default()
     }
 
     fn check_name(&self, problems: &mut Vec<Problem>) {
@@ -274,7 +276,41 @@ impl RunRequest {
             cwd: self.cwd.clone().map(PathBuf::from),
             compile: None,
             channel: ResultChannel::None,
+            inputs: None,
         }
+    }
+
+    /// Each input has its own; one for all would be a second meaning.
+    fn check_inputs(&self, bounds: &RunBounds, problems: &mut Vec<Problem>) {
+        let Some(inputs) = &self.inputs else {
+            return;
+        };
+        let beside = [
+            ("stdin", self.stdin.is_some() || self.stdin_base64.is_some()),
+            ("args", !self.args.is_empty()),
+            ("event", self.event.is_some()),
+        ];
+        for (field, is_given) in beside {
+            if is_given {
+                let fix = "is given beside inputs; give it in each of them";
+                problems.push(Problem::new(field, "", fix));
+            }
+        }
+        if self.code.is_none() {
+            let fix = "are for a program in `code`; send a command several times as a batch";
+            problems.push(Problem::new("inputs", inputs.len(), fix));
+        }
+        problems.extend(InputRequest::problems(inputs, bounds));
+    }
+
+    fn input_wishes(&self) -> Vec<InputWish> {
+        let inputs = self.inputs.iter().flatten();
+        let wish = |input: &InputRequest| InputWish {
+            args: input.args.clone(),
+            stdin: input.stdin(&mut Vec::new()),
+            event: input.event.clone(),
+        };
+        inputs.map(wish).collect()
     }
 
     fn check_kind(&self, problems: &mut Vec<Problem>) {
@@ -312,53 +348,19 @@ impl RunRequest {
         }
     }
 
-    fn deadline(&self, limits: &Limits, bounds: &RunBounds) -> Duration {
+    fn deadline(&self, task: &CommandTask, limits: &Limits, bounds: &RunBounds) -> Duration {
         match self.deadline_ms {
             Some(milliseconds) => Duration::from_millis(milliseconds).min(bounds.longest_deadline),
             // Its own time, and as long again to wait for its turn, but at least a minute.
             None => {
-                let own = limits.wall_time.at_most().unwrap_or(bounds.longest);
-                (own + own.max(Duration::from_secs(60))).min(bounds.longest_deadline)
+                let own = match &task.inputs {
+                    Some(inputs) => inputs.wall_time(bounds.longest),
+                    None => limits.wall_time.at_most().unwrap_or(bounds.longest),
+                };
+                own.saturating_add(own.max(Duration::from_secs(60)))
+                    .min(bounds.longest_deadline)
             }
         }
-    }
-
-    fn placed(&self, problems: &mut Vec<Problem>) -> Vec<PlacedFile> {
-        if self.files.len() > MAX_FILES {
-            let fix = format!("are too many; send at most {MAX_FILES}");
-            problems.push(Problem::new("files", self.files.len(), fix));
-            return Vec::new();
-        }
-        let mut placed = Vec::new();
-        for (index, file) in self.files.iter().enumerate() {
-            let field = format!("files[{index}]");
-            problems.extend(workspace::problem(&format!("{field}.path"), &file.path));
-            let content = one_of(
-                (&format!("{field}.content"), file.content.as_deref()),
-                (
-                    &format!("{field}.content_base64"),
-                    file.content_base64.as_deref(),
-                ),
-                problems,
-            );
-            placed.push(PlacedFile {
-                path: file.path.clone(),
-                content: content.unwrap_or_default(),
-                executable: if file.executable {
-                    Executable::Yes
-                } else {
-                    Executable::No
-                },
-            });
-        }
-        let mut names = std::collections::BTreeSet::new();
-        for (index, file) in placed.iter().enumerate() {
-            if !names.insert(&file.path) {
-                let field = format!("files[{index}].path");
-                problems.push(Problem::new(field, &file.path, "is there twice; keep one"));
-            }
-        }
-        placed
     }
 
     fn input(&self, problems: &mut Vec<Problem>) -> Vec<u8> {
@@ -377,34 +379,6 @@ impl RunRequest {
             problems.push(Problem::new("parent", text, "is not the id of a run"));
         }
         parsed
-    }
-}
-
-/// Text or base64, not both.
-fn one_of(
-    text: (&str, Option<&str>),
-    base64: (&str, Option<&str>),
-    problems: &mut Vec<Problem>,
-) -> Option<Vec<u8>> {
-    match (text.1, base64.1) {
-        (Some(_), Some(_)) => {
-            let fix = format!("is given beside {}; give one of them", text.0);
-            problems.push(Problem::new(base64.0, "", fix));
-            None
-        }
-        (Some(text), None) => Some(text.as_bytes().to_vec()),
-        (None, Some(encoded)) => match BASE64.decode(encoded.as_bytes()) {
-            Ok(bytes) => Some(bytes),
-            Err(error) => {
-                problems.push(Problem::new(
-                    base64.0,
-                    encoded,
-                    format!("is not base64: {error}"),
-                ));
-                None
-            }
-        },
-        (None, None) => None,
     }
 }
 
@@ -440,75 +414,6 @@ pub(crate) fn check_grant(work: &Work) -> Result<(), Fault> {
     };
     Grant::new(work.request(workspace)?)?;
     Ok(())
-}
-
-impl LimitsRequest {
-    fn named(&self) -> Named<'static> {
-        Named {
-            disk: ("limits.disk_bytes", self.disk_bytes),
-            processes: ("limits.processes", self.processes),
-            open_files: ("limits.open_files", self.open_files),
-        }
-    }
-
-    fn merged(&self, defaults: &Limits, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Limits {
-        let mut limits = defaults.clone();
-        bounds.ceilings.lower(&mut limits);
-        problems.extend(bounds.ceilings.problems(&self.named()));
-        let bytes =
-            |given: Option<u64>, default| given.map_or(default, |n| Cap::AtMost(Bytes::new(n)));
-        let time = |given: Option<u64>, default| {
-            given.map_or(default, |ms| Cap::AtMost(Duration::from_millis(ms)))
-        };
-        limits.wall_time = time(self.wall_time_ms, lowered(limits.wall_time, bounds.longest));
-        limits.cpu_time = time(self.cpu_time_ms, limits.cpu_time);
-        limits.memory = bytes(self.memory_bytes, limits.memory);
-        limits.output = bytes(
-            self.output_bytes,
-            lowered(limits.output, bounds.largest_output),
-        );
-        limits.disk = bytes(self.disk_bytes, limits.disk);
-        limits.processes = self.processes.map_or(limits.processes, Cap::AtMost);
-        limits.open_files = self.open_files.map_or(limits.open_files, Cap::AtMost);
-        if let Some(milli) = self.cpus_milli {
-            match CpuShare::from_milli(milli) {
-                Some(share) => limits.cpus = Cap::AtMost(share),
-                None => problems.push(Problem::new("limits.cpus_milli", milli, "is too small")),
-            }
-        }
-        if limits
-            .wall_time
-            .at_most()
-            .is_none_or(|time| time > bounds.longest)
-        {
-            let most = bounds.longest.as_millis();
-            let fix = format!("is more than this daemon allows; ask for at most {most}");
-            let asked = self.wall_time_ms.unwrap_or_default();
-            problems.push(Problem::new("limits.wall_time_ms", asked, fix));
-        }
-        if limits
-            .output
-            .at_most()
-            .is_none_or(|size| size > bounds.largest_output)
-        {
-            let most = bounds.largest_output.get();
-            let fix = format!(
-                "is more than this daemon keeps; ask for at most {most}, and leave larger results in the workspace"
-            );
-            let asked = self.output_bytes.unwrap_or_default();
-            problems.push(Problem::new("limits.output_bytes", asked, fix));
-        }
-        problems.extend(limits.problems().into_iter().map(|problem| Problem {
-            field: format!("limits.{}", problem.field),
-            ..problem
-        }));
-        limits
-    }
-}
-
-/// A default that is more than this daemon allows: nobody asked for it, so that it is no reason to refuse anything.
-fn lowered<T: Copy + Ord>(default: Cap<T>, most: T) -> Cap<T> {
-    Cap::AtMost(default.at_most().map_or(most, |limit| limit.min(most)))
 }
 
 fn os(arguments: Vec<String>) -> Vec<OsString> {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_contract::request::{Network, WorkspaceAccess};
 use cofferdam_store::log::Chunk;
 use cofferdam_store::model::{RunKind, StoredRun};
 use cofferdam_store::{StoreError, journal, private_dir};
@@ -104,12 +105,16 @@ fn nothing(app: &App, argv: Vec<String>) -> Submission {
                 cwd: None,
                 compile: None,
                 channel: ResultChannel::None,
+                inputs: None,
             }),
             limits: app.runner.bounds().defaults.clone(),
             stdin: Vec::new(),
             tags: BTreeMap::new(),
             parent: None,
             workspace: WorkspaceWish::None,
+            access: WorkspaceAccess::ReadWrite,
+            network: Network::Denied,
+            sealed: None,
             room: None,
         },
         priority: 0,

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::fault::ErrorBody;
+use crate::inputs::InputView;
 use crate::language::Answer;
 use crate::live::{Ended, Finished, Live, Outcome, Phase, Stage};
 
@@ -46,6 +47,8 @@ pub(crate) struct RunView {
     pub(crate) return_value: Option<Value>,
     /// What the handler threw, or why it could not answer.
     pub(crate) raised: Option<RaisedView>,
+    /// What became of each input, where the program was run for several; they are runs of their own, whose `parent` is this one.
+    pub(crate) inputs: Option<Vec<InputView>>,
     pub(crate) usage: Option<UsageRecord>,
     pub(crate) enforced_by: Enforcement,
     pub(crate) isolation: BTreeMap<String, String>,
@@ -164,6 +167,10 @@ impl RunView {
     pub(crate) fn without_output(mut self) -> Self {
         self.stdout = None;
         self.stderr = None;
+        self.inputs = self.inputs.map(|inputs| {
+            let inputs = inputs.into_iter();
+            inputs.map(InputView::without_output).collect()
+        });
         self
     }
 
@@ -189,6 +196,7 @@ impl RunView {
             stage: None,
             return_value: None,
             raised: None,
+            inputs: None,
             usage: None,
             enforced_by: Enforcement::default(),
             isolation: BTreeMap::new(),
@@ -226,18 +234,11 @@ impl RunView {
             Stage::Compile => Some("compile"),
             Stage::Run => None,
         };
-        match &finished.answer {
-            Answer::None => {}
-            Answer::Value(value) => self.return_value = Some(value.clone()),
-            Answer::Raised(raised) => self.raised = Some(raised.into()),
-            Answer::Bad { why } => {
-                self.raised = Some(RaisedView {
-                    kind: "NoAnswer".to_owned(),
-                    message: why.clone(),
-                    traceback: String::new(),
-                });
-            }
-        }
+        (self.return_value, self.raised) = told(&finished.answer);
+        self.inputs = finished
+            .inputs
+            .as_ref()
+            .map(|inputs| inputs.iter().map(InputView::from).collect());
         self.started_at = Some(record.started_at.clone());
         self.ended_at = Some(record.ended_at.clone());
         self.exit_code = record.exit_code;
@@ -252,6 +253,23 @@ impl RunView {
         self.artifacts = finished.artifacts.iter().map(ArtifactView::from).collect();
         self.left_out = finished.left_out.iter().map(LeftOutView::from).collect();
         self.unrecorded.clone_from(&record.unrecorded);
+    }
+}
+
+/// What a handler returned, and what it threw or why it could not answer.
+pub(crate) fn told(answer: &Answer) -> (Option<Value>, Option<RaisedView>) {
+    match answer {
+        Answer::None => (None, None),
+        Answer::Value(value) => (Some(value.clone()), None),
+        Answer::Raised(raised) => (None, Some(raised.into())),
+        Answer::Bad { why } => {
+            let raised = RaisedView {
+                kind: "NoAnswer".to_owned(),
+                message: why.clone(),
+                traceback: String::new(),
+            };
+            (None, Some(raised))
+        }
     }
 }
 

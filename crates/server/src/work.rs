@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::Ending;
@@ -15,7 +16,10 @@ use cofferdam_contract::request::{
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_engine::pipeline::{
+    self, Evidence, Input, LiveUsage, OnLimit, Recording, Sink, Streams,
+};
+use cofferdam_engine::pool::{Pool, Private, Seat};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
@@ -24,7 +28,9 @@ use cofferdam_toolchain::ResultChannel;
 use crate::body::Room;
 use crate::config::Remembrance;
 use crate::fault::Fault;
-use crate::language::{self, Answer};
+use crate::inputs::{self, Inputs};
+use crate::kept;
+use crate::language;
 use crate::live::{Finished, Live, Stage};
 use crate::trace::RunPhase;
 use crate::workspace::PlacedFile;
@@ -39,6 +45,11 @@ pub(crate) struct Work {
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) parent: Option<RunId>,
     pub(crate) workspace: WorkspaceWish,
+    /// What the program may do there. Compiling always writes.
+    pub(crate) access: WorkspaceAccess,
+    pub(crate) network: Network,
+    /// The payload that it came in, where it did.
+    pub(crate) sealed: Option<Box<Sealed>>,
     /// Of the request that it came with; held until it is done.
     pub(crate) room: Option<Room>,
 }
@@ -46,7 +57,7 @@ pub(crate) struct Work {
 #[derive(Debug, Clone)]
 pub(crate) enum Task {
     Command(CommandTask),
-    /// Brings its own limits and its own standard input.
+    /// A command as it was sealed.
     Payload(Box<Sealed>),
 }
 
@@ -59,6 +70,8 @@ pub(crate) struct CommandTask {
     pub(crate) compile: Option<Box<CompileStep>>,
     /// Whether the program can answer apart from what it prints.
     pub(crate) channel: ResultChannel,
+    /// The program is run once for each of them, instead of once.
+    pub(crate) inputs: Option<Box<Inputs>>,
 }
 
 #[derive(Debug, Clone)]
@@ -81,6 +94,7 @@ pub(crate) struct Place<'a> {
     pub(crate) dir: &'a DataDir,
     pub(crate) kept: &'a Remembrance,
     pub(crate) host: &'a Host,
+    pub(crate) pool: Option<&'a Pool>,
 }
 
 impl Place<'_> {
@@ -92,6 +106,35 @@ impl Place<'_> {
 }
 
 impl Work {
+    /// About how many bytes of what a client sent it holds.
+    pub(crate) fn weight(&self) -> usize {
+        let pairs = |pairs: &[(OsString, OsString)]| -> usize {
+            pairs
+                .iter()
+                .map(|(name, value)| name.len() + value.len())
+                .sum()
+        };
+        let texts = |texts: &[OsString]| -> usize { texts.iter().map(|text| text.len()).sum() };
+        let files = match &self.workspace {
+            WorkspaceWish::None => 0,
+            WorkspaceWish::Private(files) => files.iter().map(PlacedFile::weight).sum(),
+        };
+        let task = match &self.task {
+            Task::Payload(sealed) => sealed.stdin().len(),
+            Task::Command(task) => {
+                let inputs = task.inputs.as_ref().map_or(0, |inputs| {
+                    let each = inputs.each.iter().map(|input| {
+                        let event = input.event.as_ref().map_or(0, PlacedFile::weight);
+                        input.stdin.len() + texts(&input.argv) + event
+                    });
+                    each.sum()
+                });
+                texts(&task.argv) + pairs(&task.env) + inputs
+            }
+        };
+        self.stdin.len() + files + task
+    }
+
     pub(crate) fn command_line(&self) -> Vec<String> {
         match &self.task {
             Task::Command(task) => readable(&task.argv),
@@ -105,12 +148,16 @@ impl Work {
     /// What it takes of the memory budget, whichever step needs more; `None` for no limit.
     pub(crate) fn memory(&self) -> Option<Bytes> {
         let own = self.limits.memory.at_most()?;
-        match &self.task {
-            Task::Command(CommandTask {
-                compile: Some(step),
-                ..
-            }) => Some(own.max(step.limits.memory.at_most()?)),
-            Task::Command(_) | Task::Payload(_) => Some(own),
+        let Task::Command(task) = &self.task else {
+            return Some(own);
+        };
+        let own = match &task.inputs {
+            Some(inputs) => inputs.memory()?,
+            None => own,
+        };
+        match &task.compile {
+            Some(step) => Some(own.max(step.limits.memory.at_most()?)),
+            None => Some(own),
         }
     }
 
@@ -119,7 +166,7 @@ impl Work {
         self.channel().is_open()
     }
 
-    fn channel(&self) -> ResultChannel {
+    pub(crate) fn channel(&self) -> ResultChannel {
         match &self.task {
             Task::Command(task) => task.channel,
             Task::Payload(_) => ResultChannel::None,
@@ -141,11 +188,11 @@ impl Work {
                 cwd: task.cwd.clone(),
                 limits: self.limits.clone(),
                 waived: Vec::new(),
-                network: Network::Denied,
+                network: self.network,
                 root: Root::HostUsr,
                 workspace: workspace.map(|path| Workspace {
                     path,
-                    access: WorkspaceAccess::ReadWrite,
+                    access: self.access,
                 }),
                 mounts: Vec::new(),
                 backend: BackendName::Native,
@@ -154,15 +201,21 @@ impl Work {
     }
 
     pub(crate) fn carry_out(self, live: &Live, place: Place<'_>) -> Result<Finished, Fault> {
-        let private = self.prepare(live.id, place.dir)?;
+        #[cfg(test)]
+        tests::panic_if_asked(&self);
+        let mut seat = self.seat(place);
+        let private = self.prepare(live.id, place.dir, seat.as_mut())?;
         let path = private.as_ref().map(|dir| dir.path().to_owned());
-        if let Some(failed) = self.compile(live, place, path.clone())? {
+        if let Some(mut failed) = self.compile(live, place, path.clone())? {
+            kept::keep(place, live, &self, &mut failed);
+            return Ok(Finished::without_files(failed, Stage::Compile));
+        }
+        if let Some((inputs, private)) = self.inputs().zip(private.as_ref()) {
+            let (mut record, outcomes) = inputs::carry_out(&self, inputs, live, place, private)?;
+            kept::keep(place, live, &self, &mut record);
             return Ok(Finished {
-                record: failed,
-                stage: Stage::Compile,
-                artifacts: Vec::new(),
-                left_out: Vec::new(),
-                answer: Answer::None,
+                inputs: Some(outcomes),
+                ..Finished::without_files(record, Stage::Run)
             });
         }
         let channel = self.channel();
@@ -176,19 +229,14 @@ impl Work {
         recording.parent = self.parent;
         recording.sender = Some(live.tenant.clone());
         recording.execution_id.clone_from(&live.execution_id);
-        if let Task::Payload(sealed) = &self.task {
-            recording.payload = Some(sealed.json().clone());
-        }
-        let stdin = match self.stdin {
-            bytes if bytes.is_empty() => Input::Empty,
-            bytes => Input::Bytes(bytes),
-        };
+        recording.payload = self.sealed.as_ref().map(|sealed| sealed.json().clone());
+        let stdin = input_of(self.stdin);
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
-        let mut streams = streams(&request, stdin, recording, cancel);
+        let mut streams = streams(&request, stdin, recording, cancel, Arc::clone(&live.usage));
         streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
         let phase = live.trace.phase(RunPhase::Run);
-        let ran = pipeline::run(Grant::new(request)?, streams, place.host);
+        let ran = pipeline::run_in(seat, Grant::new(request)?, streams, place.host);
         drop(phase);
         let mut record = ran?;
         let _phase = live.trace.phase(RunPhase::Record);
@@ -205,14 +253,44 @@ impl Work {
             artifacts,
             left_out,
             answer,
+            inputs: None,
         })
     }
 
-    fn prepare(&self, run: RunId, dir: &DataDir) -> Result<Option<PrivateDir>, Fault> {
+    fn inputs(&self) -> Option<&Inputs> {
+        match &self.task {
+            Task::Command(task) => task.inputs.as_deref(),
+            Task::Payload(_) => None,
+        }
+    }
+
+    /// A sandbox that stands already, if there is one like it must be.
+    fn seat(&self, place: Place<'_>) -> Option<Seat> {
+        let pool = place.pool.filter(|_| self.inputs().is_none())?;
+        let private = match &self.workspace {
+            WorkspaceWish::None => Private::Nothing,
+            WorkspaceWish::Private(_) if self.access == WorkspaceAccess::ReadWrite => {
+                Private::Workspace
+            }
+            WorkspaceWish::Private(_) => return None,
+        };
+        let request = self.request(None).ok()?;
+        pool.seat(&request, EVIDENCE, private)
+    }
+
+    fn prepare(
+        &self,
+        run: RunId,
+        dir: &DataDir,
+        seat: Option<&mut Seat>,
+    ) -> Result<Option<PrivateDir>, Fault> {
         let WorkspaceWish::Private(files) = &self.workspace else {
             return Ok(None);
         };
-        let private = PrivateDir::create(dir, run)?;
+        let private = match seat.and_then(Seat::take_workspace) {
+            Some(private) => private,
+            None => PrivateDir::create(dir, run)?,
+        };
         for file in files {
             let placed = private.place(&file.path, &file.content, file.executable.mode());
             placed.map_err(|error| {
@@ -243,6 +321,10 @@ impl Work {
         request.argv.clone_from(&step.argv);
         request.env.clone_from(&step.env);
         request.limits.clone_from(&step.limits);
+        request.network = Network::Denied;
+        if let Some(workspace) = &mut request.workspace {
+            workspace.access = WorkspaceAccess::ReadWrite;
+        }
         request.limits.wall_time = within(request.limits.wall_time, live.deadline);
         let mut recording = place.recording();
         recording.kind = RunKind::Build;
@@ -251,7 +333,13 @@ impl Work {
         recording.artifacts = None;
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
-        let streams = streams(&request, Input::Empty, recording, cancel);
+        let streams = streams(
+            &request,
+            Input::Empty,
+            recording,
+            cancel,
+            Arc::clone(&live.usage),
+        );
         let _phase = live.trace.phase(RunPhase::Build);
         let record = pipeline::run(Grant::new(request)?, streams, place.host)?;
         let went_well = record.ending == Ending::Exited { code: 0 };
@@ -259,12 +347,23 @@ impl Work {
     }
 }
 
+pub(crate) fn input_of(bytes: Vec<u8>) -> Input {
+    match bytes {
+        bytes if bytes.is_empty() => Input::Empty,
+        bytes => Input::Bytes(bytes),
+    }
+}
+
+/// A client wants to know what its program tried.
+const EVIDENCE: Evidence = Evidence::Full;
+
 /// Everything within the output limit is kept, so that what is cut off is always over the limit.
-fn streams<'a>(
+pub(crate) fn streams<'a>(
     request: &Request,
     stdin: Input,
     recording: Recording,
     cancel: Option<BorrowedFd<'a>>,
+    usage: Arc<LiveUsage>,
 ) -> Streams<'a> {
     const WITHOUT_LIMIT: usize = 16 << 20;
     let at_most = request
@@ -275,19 +374,20 @@ fn streams<'a>(
             usize::try_from(limit.get()).unwrap_or(WITHOUT_LIMIT)
         });
     Streams {
+        usage: Some(usage),
         stdin,
         stdout: Sink::Keep { at_most },
         stderr: Sink::Keep { at_most },
         result: None,
         on_output_limit: OnLimit::Stop,
-        evidence: Evidence::Full,
+        evidence: EVIDENCE,
         cancel,
         recording: Some(recording),
     }
 }
 
 /// A run never goes on after its deadline, however long it waited.
-fn within(limit: Cap<Duration>, deadline: Instant) -> Cap<Duration> {
+pub(crate) fn within(limit: Cap<Duration>, deadline: Instant) -> Cap<Duration> {
     let left = deadline
         .saturating_duration_since(Instant::now())
         .max(Limits::WALL_TIME.min);
@@ -304,7 +404,7 @@ fn payload_place(workspace: Option<PathBuf>) -> RunPlace {
 }
 
 /// The journal is there until it is adopted, which reads it whole; whoever comes later finds it in the history.
-fn left_behind(
+pub(crate) fn left_behind(
     dir: &DataDir,
     run: RunId,
 ) -> (
@@ -328,4 +428,73 @@ fn readable(argv: &[OsString]) -> Vec<String> {
     argv.iter()
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accepted::Accepted;
+    use crate::archive::Archive;
+    use crate::auth::Caller;
+    use crate::config::{Callbacks, RunBounds};
+    use crate::language::Languages;
+    use crate::live::{Outcome, Phase};
+    use crate::metrics::Metrics;
+    use crate::reports::Reports;
+    use crate::runner::Runner;
+    use crate::submission::RunRequest;
+
+    const ASKED: &str = "panic";
+
+    pub(super) fn panic_if_asked(work: &Work) {
+        assert!(!work.tags.contains_key(ASKED), "as asked");
+    }
+
+    #[test]
+    fn a_panic_in_one_run_is_its_own_fault_and_the_next_one_runs() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(top.path().join("data"));
+        dir.create().unwrap();
+        let archive = Arc::new(Archive::new(dir.clone(), Remembrance::default()));
+        let bounds = RunBounds {
+            at_once: Some(1),
+            ..RunBounds::default()
+        };
+        let metrics = Arc::new(Metrics::default());
+        let reports = Reports::start(&Callbacks::default(), &dir, &metrics).unwrap();
+        let accepted = Accepted::open(&dir).unwrap();
+        let runner = Arc::new(Runner::new(
+            bounds,
+            archive,
+            metrics,
+            Arc::new(reports),
+            accepted,
+        ));
+        let languages = Languages::new(&[]).unwrap();
+        let run = |tags: serde_json::Value| {
+            let request = serde_json::json!({"command": ["true"], "tags": tags});
+            let request: RunRequest = crate::body::typed(request).unwrap();
+            let made = request
+                .check(runner.bounds(), &languages, &runner.host)
+                .unwrap();
+            let caller = Caller::local();
+            let live = runner.submit(made, &caller).unwrap();
+            let began = Instant::now();
+            loop {
+                if let Phase::Ended(ended) = live.phase() {
+                    return ended;
+                }
+                assert!(began.elapsed() < Duration::from_secs(20));
+                std::thread::yield_now();
+            }
+        };
+        let failed = run(serde_json::json!({ASKED: "x"}));
+        let Outcome::Failed(fault) = &failed.outcome else {
+            panic!("{failed:?}");
+        };
+        assert_eq!(fault.code, "internal");
+        let next = run(serde_json::json!({}));
+        assert!(matches!(&next.outcome, Outcome::Finished(_)), "{next:?}");
+        assert_eq!(runner.load().running, 0);
+    }
 }

@@ -69,6 +69,37 @@ impl PrivateDir {
             .and_then(|mut file| file.write_all(bytes))
             .map_err(failed())
     }
+
+    /// Writes a file anew, also after a program ran in here and may have made any name a link: no link is followed, neither on the way nor at its end.
+    pub fn replace(&self, relative: &str, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
+        let path = self.path.join(relative);
+        let failed = |error| StoreError::io("write", &path)(error);
+        self.write_anew(relative, bytes, mode).map_err(failed)
+    }
+
+    fn write_anew(&self, relative: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut dir = rustix::fs::open(&self.path, flags, Mode::empty())?;
+        let mut names = relative.split('/').peekable();
+        while let Some(name) = names.next() {
+            if matches!(name, "" | "." | "..") {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            if names.peek().is_some() {
+                dir = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
+                continue;
+            }
+            match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let mode = Mode::from_raw_mode(mode & 0o755);
+            let file = rustix::fs::openat(&dir, name, new | OFlags::NOFOLLOW, mode)?;
+            return File::from(file).write_all(bytes);
+        }
+        Err(io::ErrorKind::InvalidInput.into())
+    }
 }
 
 impl Drop for PrivateDir {
@@ -182,6 +213,30 @@ fn is_young(dir: &File) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_anew_follows_no_link() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(top.path().join("data"));
+        let private = PrivateDir::create(&dir, RunId::new()).unwrap();
+        private.place("in/event.json", b"1", 0o644).unwrap();
+        let file = private.path().join("in/event.json");
+        private.replace("in/event.json", b"2", 0o644).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"2");
+        let outside = top.path().join("outside");
+        fs::write(&outside, "safe").unwrap();
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink(&outside, &file).unwrap();
+        private.replace("in/event.json", b"3", 0o644).unwrap();
+        assert_eq!(fs::read(&outside).unwrap(), b"safe");
+        assert_eq!(fs::read(&file).unwrap(), b"3");
+        fs::remove_dir_all(private.path().join("in")).unwrap();
+        std::os::unix::fs::symlink(top.path(), private.path().join("in")).unwrap();
+        assert!(private.replace("in/outside", b"4", 0o644).is_err());
+        assert!(private.replace("../outside", b"4", 0o644).is_err());
+        assert!(private.replace("", b"4", 0o644).is_err());
+        assert_eq!(fs::read(&outside).unwrap(), b"safe");
+    }
 
     #[test]
     fn a_directory_is_private_takes_plain_names_and_goes() {

@@ -131,6 +131,18 @@ impl Job {
         job.stdin = stdin;
         Ok(job)
     }
+
+    /// The event of another input, in the place of the one before it; `None` for a job that calls no handler.
+    pub fn event_file(&self, event: &Value) -> Result<Option<PlacedFile>, Problems> {
+        let path = event_path();
+        if !self.files.iter().any(|file| file.path == path) {
+            return Ok(None);
+        }
+        let mut found = Vec::new();
+        let bytes = event_bytes(event, &mut found);
+        Problems::check(found)?;
+        Ok(Some(placed(path, bytes)))
+    }
 }
 
 impl Step {
@@ -248,6 +260,11 @@ fn check_mode(
     }
 }
 
+/// Where a shim reads the event. Nobody else's file is below there: see [`paths::problem`].
+fn event_path() -> String {
+    format!("{RESERVED_DIR}/event.json")
+}
+
 fn event_bytes(event: &Value, found: &mut Vec<Problem>) -> Vec<u8> {
     let bytes = event.to_string().into_bytes();
     if bytes.len() > MAX_EVENT_BYTES {
@@ -284,7 +301,7 @@ fn lay_out(
     if let (Some(shim), Some((_, event))) = (shim, &call.shimmed) {
         code.push_str(&shim.append);
         files.push(placed(shim_path.clone(), shim.text.clone().into_bytes()));
-        files.push(placed(below("event.json"), event.clone()));
+        files.push(placed(event_path(), event.clone()));
     }
     files.push(placed(main.to_owned(), code.into_bytes()));
     files.extend(

@@ -121,6 +121,22 @@ fn what_is_compiled_once_runs_with_many_inputs() {
 }
 
 #[test]
+fn each_input_of_a_handler_has_its_own_event_and_a_script_has_none() {
+    let source = Source {
+        mode: Mode::Handler { event: json!(1) },
+        ..Source::script("def handler(e): return e")
+    };
+    let job = planned("python", &source).unwrap();
+    let next = job.event_file(&json!({"n": 2})).unwrap().unwrap();
+    assert_eq!(next.bytes, b"{\"n\":2}");
+    assert!(paths_of(&job).contains(&next.path.as_str()));
+    let huge = json!("x".repeat(MAX_EVENT_BYTES));
+    assert!(job.event_file(&huge).is_err());
+    let script = planned("python", &Source::script("print(1)")).unwrap();
+    assert_eq!(script.event_file(&json!(1)), Ok(None));
+}
+
+#[test]
 fn everything_wrong_is_named_at_once() {
     let source = Source {
         code: String::new(),

@@ -17,6 +17,9 @@ pub(crate) struct ServeArgs {
     /// Runs that may wait [default: 100].
     #[arg(long, value_name = "N", value_parser = value(ServeKey::Queue))]
     queue: Option<String>,
+    /// Sandboxes kept ready at most; 0 for none [default: twice as many as runs at once].
+    #[arg(long, value_name = "N", value_parser = value(ServeKey::Pool))]
+    pool: Option<String>,
     /// What the memory limits of all running work may add up to, as a size or a part of what is available at the start [default: 80%].
     #[arg(long, value_name = "SIZE", conflicts_with = "overcommit", value_parser = value(ServeKey::MemoryBudget))]
     memory_budget: Option<String>,
@@ -88,6 +91,7 @@ impl ServeArgs {
             (ServeKey::Listen, self.listen.clone()),
             (ServeKey::Concurrency, self.concurrency.clone()),
             (ServeKey::Queue, self.queue.clone()),
+            (ServeKey::Pool, self.pool.clone()),
             (ServeKey::MemoryBudget, memory),
             (ServeKey::MaxTimeout, self.max_timeout.clone()),
             (ServeKey::MaxDisk, self.max_disk.clone()),

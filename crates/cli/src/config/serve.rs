@@ -186,6 +186,12 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
             };
         }
         ServeKey::Queue => runs.queue = count(text)?,
+        ServeKey::Pool => {
+            runs.pool = match text {
+                AUTO => None,
+                _ => Some(count(text)?),
+            };
+        }
         ServeKey::MemoryBudget => runs.memory = memory(text)?,
         ServeKey::MaxTimeout => {
             runs.longest = time(text)?;
@@ -205,6 +211,7 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
         }
         ServeKey::MaxBody => http.body = size(text)?,
         ServeKey::MaxBodies => http.bodies = size(text)?,
+        ServeKey::MaxAnswers => http.answers = size(text)?,
         ServeKey::MaxHead => http.head = size(text)?,
         ServeKey::MaxConnections => http.connections = some(text)?,
         ServeKey::HeadTimeout => http.head_timeout = time(text)?,
@@ -269,6 +276,9 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
             .at_once
             .map_or_else(|| AUTO.to_owned(), |count| count.to_string()),
         ServeKey::Queue => runs.queue.to_string(),
+        ServeKey::Pool => runs
+            .pool
+            .map_or_else(|| AUTO.to_owned(), |count| count.to_string()),
         ServeKey::MemoryBudget => match runs.memory {
             MemoryBudget::OfAvailable { percent } => format!("{percent}%"),
             MemoryBudget::AtMost(bytes) => bytes.to_string(),
@@ -281,6 +291,7 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
         ServeKey::MaxOpenFiles => runs.ceilings.open_files.to_string(),
         ServeKey::MaxBody => http.body.to_string(),
         ServeKey::MaxBodies => http.bodies.to_string(),
+        ServeKey::MaxAnswers => http.answers.to_string(),
         ServeKey::MaxHead => http.head.to_string(),
         ServeKey::MaxConnections => http.connections.to_string(),
         ServeKey::HeadTimeout => format_duration(http.head_timeout),
@@ -379,6 +390,7 @@ mod tests {
             | ServeKey::MaxDisk
             | ServeKey::MaxBody
             | ServeKey::MaxBodies
+            | ServeKey::MaxAnswers
             | ServeKey::MaxHead
             | ServeKey::RememberSize => "7 MiB",
             ServeKey::MaxTimeout
@@ -389,6 +401,7 @@ mod tests {
             | ServeKey::Grace => "7 s",
             ServeKey::Concurrency
             | ServeKey::Queue
+            | ServeKey::Pool
             | ServeKey::MaxProcesses
             | ServeKey::MaxConnections
             | ServeKey::RememberRuns => "7",

@@ -6,6 +6,7 @@ pub(crate) enum ServeKey {
     Listen,
     Concurrency,
     Queue,
+    Pool,
     MemoryBudget,
     MaxTimeout,
     MaxOutput,
@@ -14,6 +15,7 @@ pub(crate) enum ServeKey {
     MaxOpenFiles,
     MaxBody,
     MaxBodies,
+    MaxAnswers,
     MaxHead,
     MaxConnections,
     HeadTimeout,
@@ -47,10 +49,11 @@ pub(crate) enum Many {
 pub(crate) const SECTIONS: [&str; 2] = ["callbacks", "otlp"];
 
 impl ServeKey {
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::Listen,
         Self::Concurrency,
         Self::Queue,
+        Self::Pool,
         Self::MemoryBudget,
         Self::MaxTimeout,
         Self::MaxOutput,
@@ -59,6 +62,7 @@ impl ServeKey {
         Self::MaxOpenFiles,
         Self::MaxBody,
         Self::MaxBodies,
+        Self::MaxAnswers,
         Self::MaxHead,
         Self::MaxConnections,
         Self::HeadTimeout,
@@ -95,6 +99,8 @@ impl ServeKey {
             Self::MaxOpenFiles => "max_open_files",
             Self::MaxBody => "max_body",
             Self::MaxBodies => "max_bodies",
+            Self::MaxAnswers => "max_answers",
+            Self::Pool => "pool",
             Self::MaxHead => "max_head",
             Self::MaxConnections => "max_connections",
             Self::HeadTimeout => "head_timeout",
@@ -137,6 +143,7 @@ impl ServeKey {
             Self::Listen => Some("--listen"),
             Self::Concurrency => Some("--concurrency"),
             Self::Queue => Some("--queue"),
+            Self::Pool => Some("--pool"),
             Self::MemoryBudget => Some("--memory-budget"),
             Self::MaxTimeout => Some("--max-timeout"),
             Self::MaxDisk => Some("--max-disk"),

@@ -46,9 +46,8 @@ pub(super) fn result(ended: &Ended, run_id: &str, cancelled: Cancelled) -> Resul
     };
     let usage = &finished.record.usage;
     // The same words as the answer to whoever waits for it.
-    let told = match told(ended, run_id.to_owned(), None) {
-        Ok(told) => told,
-        Err(fault) => return unrun(ResultStatus::Crashed, fault.detail),
+    let Some(told) = told(ended, run_id.to_owned(), None) else {
+        return unrun(ResultStatus::Crashed, "it never ran".to_owned());
     };
     let status = match (told.status, &finished.record.ending) {
         ("success", _) => ResultStatus::Success,

@@ -1,0 +1,243 @@
+//! Running each input in turn. Every one sees the compiled program as it was compiled: what it writes goes into a layer of its own and is gone before the next begins.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::ending::{Ending, StopCause, Stream};
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::{CapturedStream, FinishedRun, RunRecord, UsageRecord};
+use cofferdam_contract::request::{BackendName, Grant, WorkspaceAccess};
+use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_contract::usage::Usage;
+use cofferdam_engine::pipeline::{self, Recording};
+use cofferdam_store::RunId;
+use cofferdam_store::model::Artifact;
+use cofferdam_store::private_dir::PrivateDir;
+use jiff::Timestamp;
+
+use crate::fault::Fault;
+use crate::language::{self, Answer};
+use crate::live::Live;
+use crate::work::{Place, Work, input_of, left_behind, streams, within};
+use crate::workspace::PlacedFile;
+
+/// What is to be run, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Inputs {
+    pub(crate) each: Vec<InputTask>,
+    /// What all of them may write and answer together.
+    pub(crate) output: Bytes,
+}
+
+/// One input of the program.
+#[derive(Debug, Clone)]
+pub(crate) struct InputTask {
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) stdin: Vec<u8>,
+    /// For its handler.
+    pub(crate) event: Option<PlacedFile>,
+    pub(crate) limits: Limits,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum InputOutcome {
+    Ran(Box<InputResult>),
+    NotRun { why: String },
+}
+
+#[derive(Debug)]
+pub(crate) struct InputResult {
+    pub(crate) record: RunRecord,
+    pub(crate) answer: Answer,
+    pub(crate) artifacts: Vec<Artifact>,
+}
+
+impl Inputs {
+    /// The most that one of them needs; `None` for no limit.
+    pub(crate) fn memory(&self) -> Option<Bytes> {
+        let each = self.each.iter().map(|input| input.limits.memory.at_most());
+        each.collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    /// What they may take together, one after the other.
+    pub(crate) fn wall_time(&self, without_limit: Duration) -> Duration {
+        self.each.iter().fold(Duration::ZERO, |sum, input| {
+            let own = input.limits.wall_time.at_most().unwrap_or(without_limit);
+            sum.saturating_add(own)
+        })
+    }
+}
+
+/// Runs all of them, in order. The record is about them together: the first that did not end well says how it ended.
+pub(crate) fn carry_out(
+    work: &Work,
+    inputs: &Inputs,
+    live: &Live,
+    place: Place<'_>,
+    private: &PrivateDir,
+) -> Result<(RunRecord, Vec<InputOutcome>), Fault> {
+    let started_at = Timestamp::now();
+    let mut left = inputs.output.get();
+    let mut outcomes = Vec::with_capacity(inputs.each.len());
+    let mut stopped: Option<StopCause> = None;
+    for input in &inputs.each {
+        stopped = stopped.or_else(|| no_more(left, inputs, live));
+        if let Some(cause) = &stopped {
+            let why = reason(cause, inputs);
+            outcomes.push(InputOutcome::NotRun { why });
+            continue;
+        }
+        let result = run_one(work, input, left, live, place, private)?;
+        left = left.saturating_sub(result.weight());
+        if result.record.ending == Ending::Stopped(StopCause::Canceled) {
+            stopped = Some(StopCause::Canceled);
+        }
+        outcomes.push(InputOutcome::Ran(Box::new(result)));
+    }
+    let record = together(live, &outcomes, stopped, started_at);
+    Ok((record, outcomes))
+}
+
+/// Why the next one cannot be run.
+fn no_more(left: u64, inputs: &Inputs, live: &Live) -> Option<StopCause> {
+    if left == 0 {
+        return Some(StopCause::Output {
+            limit: inputs.output,
+            stream: Stream::Stdout,
+        });
+    }
+    (Instant::now() >= live.deadline).then(|| StopCause::WallTime {
+        limit: live.deadline.saturating_duration_since(live.arrived),
+    })
+}
+
+fn reason(cause: &StopCause, inputs: &Inputs) -> String {
+    match cause {
+        StopCause::Canceled => "the run was cancelled".to_owned(),
+        StopCause::Output { .. } => format!(
+            "the inputs before it wrote all that they may write together, {} bytes",
+            inputs.output.get()
+        ),
+        _ => "the deadline of the run had passed".to_owned(),
+    }
+}
+
+fn run_one(
+    work: &Work,
+    input: &InputTask,
+    left: u64,
+    live: &Live,
+    place: Place<'_>,
+    private: &PrivateDir,
+) -> Result<InputResult, Fault> {
+    if let Some(event) = &input.event {
+        private.replace(&event.path, &event.content, event.executable.mode())?;
+    }
+    let mut request = work.request(Some(private.path().to_owned()))?;
+    request.argv.clone_from(&input.argv);
+    request.limits.clone_from(&input.limits);
+    request.limits.wall_time = within(request.limits.wall_time, live.deadline);
+    let output = request.limits.output.at_most().map_or(left, Bytes::get);
+    request.limits.output = Cap::AtMost(Bytes::new(output.min(left)));
+    if let Some(workspace) = &mut request.workspace {
+        workspace.access = WorkspaceAccess::CopyOnWrite;
+    }
+    let run_id = RunId::new();
+    let mut recording = Recording::new(place.dir.clone());
+    recording.run_id = run_id;
+    recording.kind = work.kind;
+    recording.tags.clone_from(&work.tags);
+    recording.parent = Some(live.id);
+    let cancel = live.cancel_descriptor();
+    let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
+    let stdin = input_of(input.stdin.clone());
+    let usage = Arc::clone(&live.usage);
+    let mut streams = streams(&request, stdin, recording, cancel, usage);
+    let channel = work.channel();
+    streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
+    let mut record = pipeline::run(Grant::new(request)?, streams, place.host)?;
+    let answer = language::answer(channel, &record);
+    record.result = None;
+    let (artifacts, _) = left_behind(place.dir, run_id);
+    Ok(InputResult {
+        record,
+        answer,
+        artifacts,
+    })
+}
+
+impl InputResult {
+    /// What it takes of the bytes for all.
+    fn weight(&self) -> u64 {
+        let kept = self.record.stdout.data.len() + self.record.stderr.data.len();
+        u64::try_from(kept + self.answer.weight()).unwrap_or(u64::MAX)
+    }
+}
+
+fn together(
+    live: &Live,
+    outcomes: &[InputOutcome],
+    stopped: Option<StopCause>,
+    started_at: Timestamp,
+) -> RunRecord {
+    let records = || {
+        outcomes.iter().filter_map(|outcome| match outcome {
+            InputOutcome::Ran(result) => Some(&result.record),
+            InputOutcome::NotRun { .. } => None,
+        })
+    };
+    let well = Ending::Exited { code: 0 };
+    let badly = records()
+        .map(|record| &record.ending)
+        .find(|ending| **ending != well);
+    let ending = match (badly, stopped) {
+        (Some(ending), _) => ending.clone(),
+        (None, Some(cause)) => Ending::Stopped(cause),
+        (None, None) => well,
+    };
+    let first = records().next();
+    let mut record = RunRecord::new(FinishedRun {
+        run_id: live.id.to_string(),
+        backend: BackendName::Native,
+        ending,
+        stdout: CapturedStream::whole(b""),
+        stderr: CapturedStream::whole(b""),
+        result: None,
+        usage: Usage::default(),
+        enforced_by: first
+            .map(|record| record.enforced_by.clone())
+            .unwrap_or_default(),
+        isolation: first
+            .map(|record| record.isolation.clone())
+            .unwrap_or_default(),
+        denials: Vec::new(),
+        changes: None,
+        started_at,
+        ended_at: Timestamp::now(),
+    });
+    record.usage = used(records().map(|record| &record.usage));
+    record
+}
+
+/// Times and output add up; the rest was never in use at once.
+fn used<'a>(each: impl Iterator<Item = &'a UsageRecord>) -> UsageRecord {
+    let none = UsageRecord {
+        wall_ms: 0.0,
+        cpu_ms: 0.0,
+        memory_peak_bytes: None,
+        processes_peak: None,
+        output_bytes: 0,
+        disk_bytes: None,
+    };
+    each.fold(none, |sum, one| UsageRecord {
+        wall_ms: sum.wall_ms + one.wall_ms,
+        cpu_ms: sum.cpu_ms + one.cpu_ms,
+        memory_peak_bytes: sum.memory_peak_bytes.max(one.memory_peak_bytes),
+        processes_peak: sum.processes_peak.max(one.processes_peak),
+        output_bytes: sum.output_bytes.saturating_add(one.output_bytes),
+        disk_bytes: sum.disk_bytes.max(one.disk_bytes),
+    })
+}
