@@ -96,6 +96,7 @@ pub(crate) fn answer(
         grant,
         Streams {
             recording,
+            usage: None,
             ..streams(sealed, at_most, cancel.as_fd())
         },
         &Host::detect(),
@@ -141,6 +142,7 @@ fn streams<'a>(sealed: &Sealed, at_most: usize, cancel: BorrowedFd<'a>) -> Strea
         evidence: Evidence::Full,
         cancel: Some(cancel),
         recording: None,
+        usage: None,
         result: None,
     }
 }

@@ -259,6 +259,7 @@ fn carry_out(
         evidence: Evidence::Ending,
         cancel,
         recording: None,
+        usage: None,
     };
     Ok(pipeline::run(grant, streams, host)?)
 }

@@ -75,6 +75,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         evidence,
         cancel: Some(cancel.as_fd()),
         recording,
+        usage: None,
     };
     let record = pipeline::run(grant, streams, &host)?;
     let exit_code = tell(&record, code.as_ref(), json)?;

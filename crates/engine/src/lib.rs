@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod error;
 mod feed;
 pub mod host;
+mod live_usage;
 mod memory_count;
 mod native;
 pub mod pipeline;

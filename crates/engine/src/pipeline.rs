@@ -7,6 +7,7 @@
 //! A [`Grant`] can only be made by checking a request, and only a grant can be planned, so nothing runs that was not checked.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_contract::ending::Stream;
@@ -27,6 +28,7 @@ use rustix::process::{Gid, Signal, Uid};
 
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
+pub use crate::live_usage::{LiveUsage, Sample};
 pub use crate::plan::{Evidence, RESULT_VARIABLE};
 pub use crate::recording::Recording;
 
@@ -55,6 +57,8 @@ pub struct Streams<'a> {
     pub cancel: Option<BorrowedFd<'a>>,
     /// Where the run is written down, from before its start; `None` keeps nothing.
     pub recording: Option<Recording>,
+    /// Where it is told what the run uses while it goes on; `None` where nobody watches.
+    pub usage: Option<Arc<LiveUsage>>,
 }
 
 /// Runs a granted request to its end.
@@ -169,6 +173,10 @@ fn start<'a>(
         result: theirs.map(AsFd::as_fd),
     };
     let _ = sandbox.go(&given, &joins);
+    let mut watch = Watch::new(&terms, sandbox.pid(), growths);
+    if let Some(usage) = streams.usage {
+        watch.tell(usage);
+    }
     Ok(Running {
         feed: Feed::new(feed, streams.stdin),
         stdout: Drain::new(Stream::Stdout, drained_out, streams.stdout).map_err(&open)?,
@@ -176,7 +184,7 @@ fn start<'a>(
         result: channel.map(|(_, drain)| drain),
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
         recorder,
-        watch: Watch::new(&terms, sandbox.pid(), growths),
+        watch,
         cancel: streams.cancel,
         children_before,
         terms,

@@ -2,6 +2,7 @@
 //! where there is one and from /proc where there is none.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{DiskPlace, StopCause};
@@ -15,6 +16,7 @@ use cofferdam_sys::seccomp::SharedMapping;
 
 use crate::cpu_account::CpuAccount;
 use crate::disk::{self, Growth, Moment, ScratchUse};
+use crate::live_usage::{LiveUsage, Sampler};
 use crate::memory_count::MemoryCount;
 use crate::plan::Terms;
 
@@ -33,6 +35,8 @@ pub(crate) struct Watch {
     /// Highest seen, where nothing else counts.
     seen: Seen,
     next_look: Instant,
+    /// For whoever watches.
+    sampler: Option<Sampler>,
 }
 
 #[derive(Debug)]
@@ -83,7 +87,12 @@ impl Watch {
             memory: MemoryCount::default(),
             seen: Seen::default(),
             next_look: Instant::now(),
+            sampler: None,
         }
+    }
+
+    pub(crate) fn tell(&mut self, to: Arc<LiveUsage>) {
+        self.sampler = Some(Sampler::new(to));
     }
 
     pub(crate) fn set_scratch(&mut self, dir: OwnedFd) {
@@ -126,6 +135,9 @@ impl Watch {
                 (counted.unwrap_or(self.cpu.total()), Some(tree))
             }
         };
+        if let Some(sampler) = &mut self.sampler {
+            sampler.take(cpu, group, tree.as_deref());
+        }
         if let Cap::AtMost(limit) = self.limits.cpu_time
             && cpu >= limit
         {

@@ -28,6 +28,7 @@ fn run(script: &str, result: Option<usize>) -> Result<RunRecord, Box<dyn std::er
         evidence: Evidence::Full,
         cancel: None,
         recording: None,
+        usage: None,
     };
     Ok(pipeline::run(
         Grant::new(request)?,

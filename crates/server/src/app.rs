@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use cofferdam_contract::seal::Sealed;
 use cofferdam_store::StoreError;
 use tokio::sync::Semaphore;
 
+use crate::answers::Answers;
 use crate::archive::Archive;
 use crate::auth::{Caller, Gate};
 use crate::body::BodyBounds;
@@ -15,6 +17,7 @@ use crate::idempotency::Keys;
 use crate::language::Languages;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::payload;
 use crate::runner::Runner;
 use crate::self_test::SelfTest;
 use crate::submission::{RunRequest, Submission};
@@ -35,6 +38,7 @@ pub(crate) struct App {
     pub(crate) languages: Languages,
     /// In KiB.
     pub(crate) body_room: Arc<Semaphore>,
+    pub(crate) answers: Answers,
 }
 
 /// The name of a request, in its answer and in the log.
@@ -88,6 +92,20 @@ impl App {
                 })?);
             }
             Ok(checked)
+        };
+        let checked = tokio::task::spawn_blocking(check).await;
+        checked.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
+    }
+
+    /// Reads and checks a payload, which may be large and may name a language.
+    pub(crate) async fn check_payload(
+        self: &Arc<Self>,
+        bytes: axum::body::Bytes,
+    ) -> Result<(Sealed, Submission), Fault> {
+        let app = Arc::clone(self);
+        let check = move || {
+            let runner = &app.runner;
+            payload::check(&bytes, runner.bounds(), &app.languages, &runner.host)
         };
         let checked = tokio::task::spawn_blocking(check).await;
         checked.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))

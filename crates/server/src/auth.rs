@@ -42,7 +42,7 @@ struct Known {
 }
 
 impl Caller {
-    fn local() -> Self {
+    pub(crate) fn local() -> Self {
         Self {
             id: "local".to_owned(),
             scopes: vec![Scope::Admin],

@@ -1,6 +1,7 @@
 //! Reading a request's body: its type, its size, how long it may take, and JSON that every reader understands the same way.
 
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -12,6 +13,7 @@ use hyper::body::Body as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::fault::{Fault, Refusal};
 
@@ -24,10 +26,36 @@ pub(crate) struct BodyBounds {
     pub(crate) room: Arc<Semaphore>,
 }
 
-/// The memory that a body takes, until its work is done: many large requests wait for each other instead of filling the machine.
+/// The memory that a body takes, and then what was made of it, until its work is done: many large requests wait for each other instead of filling the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
-    _permit: Arc<OwnedSemaphorePermit>,
+    permit: Arc<Mutex<OwnedSemaphorePermit>>,
+}
+
+/// What a body claims to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Form {
+    Json,
+    /// With what stands between its parts.
+    Parts {
+        boundary: String,
+    },
+}
+
+/// Parsing more than this takes long enough to keep other connections waiting.
+const QUICK: usize = 64 << 10;
+/// How much more room a body of unknown length asks for when it needs some.
+const STEP: usize = 64 << 10;
+
+impl Room {
+    /// What was read is now something smaller; the rest is for others.
+    pub(crate) fn shrink_to(&self, bytes: usize) {
+        let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+        let needed = kib(bytes);
+        if let Some(spare) = permit.num_permits().checked_sub(needed) {
+            drop(permit.split(spare));
+        }
+    }
 }
 
 /// A body that claims to be JSON, whole.
@@ -36,43 +64,90 @@ pub(crate) async fn read(
     body: Body,
     bounds: BodyBounds,
 ) -> Result<(Bytes, Room), Fault> {
-    check_type(headers)?;
-    let at_most = usize::try_from(bounds.at_most.get()).unwrap_or(usize::MAX);
+    match form(headers)? {
+        Form::Json => whole(body, bounds).await,
+        Form::Parts { .. } => Err(unsupported(headers)),
+    }
+}
+
+/// Whatever it is, whole.
+pub(crate) async fn whole(mut body: Body, bounds: BodyBounds) -> Result<(Bytes, Room), Fault> {
+    let most = usize::try_from(bounds.at_most.get()).unwrap_or(usize::MAX);
     let too_large = || {
         let detail = format!("at most {} are read", bounds.at_most);
         Refusal::BodyTooLarge.because(detail)
     };
+    let said = body.size_hint();
     // Refused before it is sent, where its length was said.
-    if body.size_hint().lower() > bounds.at_most.get() {
+    if said.lower() > bounds.at_most.get() {
         return Err(too_large());
     }
-    let most = bounds.at_most.get();
-    let size = body.size_hint().upper().unwrap_or(most).min(most);
-    let room = room(size, &bounds).await?;
-    let reading = axum::body::to_bytes(body, at_most);
-    match tokio::time::timeout(bounds.within, reading).await {
-        Err(_) => {
-            let detail = format!("the body was not whole after {:?}", bounds.within);
-            Err(Refusal::RequestTimeout.because(detail))
+    let said = said.exact().and_then(|size| usize::try_from(size).ok());
+    let until = Instant::now() + bounds.within;
+    let mut permit = room(kib(said.unwrap_or(0)), &bounds, until).await?;
+    let mut read = Vec::with_capacity(said.unwrap_or(0).min(STEP));
+    loop {
+        let next = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+        let frame = match tokio::time::timeout_at(until, next).await {
+            Err(_) => {
+                let detail = format!("the body was not whole after {:?}", bounds.within);
+                return Err(Refusal::RequestTimeout.because(detail));
+            }
+            Ok(None) => break,
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) => {
+                let detail = format!("the body ended early: {error}");
+                return Err(Fault::coded(ErrorCode::InputUnreadable, detail));
+            }
+        };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let size = read.len() + data.len();
+        if size > most {
+            return Err(too_large());
         }
-        Ok(Ok(bytes)) => Ok((bytes, room)),
-        Ok(Err(error)) if is_length_limit(&error) => Err(too_large()),
-        Ok(Err(error)) => Err(Fault::coded(
-            ErrorCode::InputUnreadable,
-            format!("the body ended early: {error}"),
-        )),
+        if kib(size) > permit.num_permits() {
+            let more = kib(size.saturating_add(STEP).min(most)) - permit.num_permits();
+            permit.merge(room(more, &bounds, until).await?);
+        }
+        read.extend_from_slice(&data);
+    }
+    let room = Room {
+        permit: Arc::new(Mutex::new(permit)),
+    };
+    room.shrink_to(read.len());
+    Ok((Bytes::from(read), room))
+}
+
+const fn kib(bytes: usize) -> usize {
+    bytes / 1024 + 1
+}
+
+async fn room(
+    kib: usize,
+    bounds: &BodyBounds,
+    until: Instant,
+) -> Result<OwnedSemaphorePermit, Fault> {
+    let permits = u32::try_from(kib).unwrap_or(u32::MAX);
+    let waiting = Arc::clone(&bounds.room).acquire_many_owned(permits);
+    match tokio::time::timeout_at(until, waiting).await {
+        Ok(Ok(permit)) => Ok(permit),
+        _ => Err(Refusal::QueueFull.because("requests that wait take all the memory for bodies")),
     }
 }
 
-async fn room(size: u64, bounds: &BodyBounds) -> Result<Room, Fault> {
-    let permits = u32::try_from(size / 1024 + 1).unwrap_or(u32::MAX);
-    let waiting = Arc::clone(&bounds.room).acquire_many_owned(permits);
-    match tokio::time::timeout(bounds.within, waiting).await {
-        Ok(Ok(permit)) => Ok(Room {
-            _permit: Arc::new(permit),
-        }),
-        _ => Err(Refusal::QueueFull.because("requests that wait take all the memory for bodies")),
+/// The value, read where it keeps nobody waiting.
+pub(crate) async fn parsed<T: DeserializeOwned + Send + 'static>(
+    bytes: &Bytes,
+) -> Result<T, Fault> {
+    if bytes.len() <= QUICK {
+        return parse(bytes);
     }
+    let bytes = bytes.clone();
+    let reading = tokio::task::spawn_blocking(move || parse(&bytes));
+    let read = reading.await;
+    read.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
 }
 
 /// The value with line and column, or the path of the field, of whatever is wrong with it.
@@ -93,40 +168,36 @@ pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
     })
 }
 
-fn check_type(headers: &HeaderMap) -> Result<(), Fault> {
-    let given = headers.get(header::CONTENT_TYPE);
-    let text = given.and_then(|value| value.to_str().ok()).unwrap_or("");
-    let essence = text
-        .split(';')
-        .next()
-        .unwrap_or("")
-        .trim()
-        .to_ascii_lowercase();
+/// What the body claims to be, if that can be read here.
+pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Fault> {
+    let text = content_type(headers);
+    let essence = text.split(';').next().unwrap_or("");
+    let essence = essence.trim().to_ascii_lowercase();
     let is_json = essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"));
     if is_json {
-        return Ok(());
+        return Ok(Form::Json);
     }
-    let detail = if given.is_none() {
-        "there is no Content-Type".to_owned()
-    } else {
-        format!(
-            "Content-Type: {}",
-            text.chars().take(100).collect::<String>()
-        )
-    };
-    Err(Refusal::UnsupportedMediaType.because(detail))
+    if essence == "multipart/form-data" {
+        let boundary = multer::parse_boundary(text).map_err(|_| unsupported(headers))?;
+        return Ok(Form::Parts { boundary });
+    }
+    Err(unsupported(headers))
 }
 
-fn is_length_limit(error: &axum::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        if inner.to_string().contains("length limit exceeded") {
-            return true;
-        }
-        source = inner.source();
-    }
-    error.to_string().contains("length limit exceeded")
+fn content_type(headers: &HeaderMap) -> &str {
+    let given = headers.get(header::CONTENT_TYPE);
+    given.and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+fn unsupported(headers: &HeaderMap) -> Fault {
+    let text: String = content_type(headers).chars().take(100).collect();
+    let detail = if text.is_empty() {
+        "there is no Content-Type".to_owned()
+    } else {
+        format!("Content-Type: {text}")
+    };
+    Refusal::UnsupportedMediaType.because(detail)
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub struct HttpBounds {
     pub body: Bytes,
     /// All bodies together, until their work is done.
     pub bodies: Bytes,
+    /// All answers that wait to be read, together.
+    pub answers: Bytes,
     /// Request line and headers together.
     pub head: Bytes,
     pub connections: usize,
@@ -85,6 +87,7 @@ impl Default for HttpBounds {
         Self {
             body: Bytes::new(16 << 20),
             bodies: Bytes::new(256 << 20),
+            answers: Bytes::new(256 << 20),
             head: Bytes::new(32 << 10),
             connections: 1024,
             head_timeout: Duration::from_secs(10),

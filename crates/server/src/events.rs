@@ -1,4 +1,4 @@
-//! A run as it happens, as server-sent events: `state` when it changes, `output` as it comes, `end` with the result.
+//! A run as it happens, as server-sent events: `state` when it changes, `output` as it comes, `usage` twice a second, `end` with the result.
 //!
 //! An event's id says how far its reader has come: the state, and how many bytes of stdout and stderr. Whoever comes back with it goes on from there, also when the journal has
 //! meanwhile become history.
@@ -12,6 +12,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::CapturedStream;
+use cofferdam_contract::units;
 use cofferdam_store::journal::{self, Writer};
 use cofferdam_store::log::Chunk;
 use cofferdam_store::{RunId, StoreError};
@@ -23,10 +24,13 @@ use tokio::time::MissedTickBehavior;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::live::{Live, Phase};
-use crate::view::{RunView, State};
+use crate::view::{RunView, State, milliseconds};
 
 /// How often a journal is looked at while its run goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How many bytes of it at a time.
+const LOOK: u64 = 256 << 10;
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 /// A line that says nothing, so that nobody in between takes the silence for the end.
 const BREATH_EVERY: Duration = Duration::from_secs(15);
 
@@ -144,6 +148,8 @@ impl Teller {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut breaths = tokio::time::interval(BREATH_EVERY);
+        let mut samples = tokio::time::interval(SAMPLE_EVERY);
+        samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let phase = phases.borrow_and_update().clone();
             self.state(1, "queued").await?;
@@ -163,6 +169,7 @@ impl Teller {
             tokio::select! {
                 changed = phases.changed() => if changed.is_err() { return Ok(()); },
                 _ = looks.tick(), if is_running => {}
+                _ = samples.tick(), if is_running => self.usage(live).await?,
                 _ = breaths.tick() => self.send(": still here\n\n".to_owned()).await?,
                 () = self.to.closed() => return Err(Gone),
             }
@@ -195,6 +202,20 @@ impl Teller {
         }
     }
 
+    /// How far the reader has come does not change by it: a sample that was missed is not made up for.
+    async fn usage(&mut self, live: &Live) -> Result<(), Gone> {
+        let Some(sample) = live.usage.last() else {
+            return Ok(());
+        };
+        let data = json!({
+            "cpu_ms": milliseconds(sample.cpu),
+            "memory_bytes": sample.memory.map(units::Bytes::get),
+            "processes": sample.processes,
+        });
+        let event = self.event("usage", &data);
+        self.send(event).await
+    }
+
     async fn state(&mut self, number: u8, name: &str) -> Result<(), Gone> {
         if self.position.state >= number {
             return Ok(());
@@ -213,26 +234,63 @@ impl Teller {
         self.send(event).await
     }
 
+    /// The last event: trouble with the disk does not go away by looking again at once. Whoever comes back with its id goes on.
     async fn failed(&mut self, fault: &Fault) -> Result<(), Gone> {
         let event = self.event("error", &json!(fault.body(&self.request_id)));
-        self.send(event).await
+        self.send(event).await?;
+        Err(Gone)
     }
 
+    /// Sends what is new. A reader that is slow has one look's worth waiting for it, not all that was written meanwhile.
     async fn output(&mut self, app: &Arc<App>, run: RunId, progress: Progress) -> Result<(), Gone> {
-        let (offset, sent) = (self.tail.offset, self.position);
-        let found = app
-            .blocking(move |app| look(app, run, offset, progress))
-            .await;
-        match found {
-            Ok(Found::Nothing) => {}
-            Ok(Found::Journal { chunks, end }) => {
-                self.tail.offset = end;
-                self.tail.take(chunks);
+        loop {
+            let offset = self.tail.offset;
+            let found = app.blocking(move |app| look(app, run, offset)).await;
+            match found {
+                Ok(Found::Nothing) if progress == Progress::GoesOn => return Ok(()),
+                Ok(Found::Nothing) => return self.history(app, run).await,
+                Ok(Found::Journal { chunks, end }) => {
+                    self.tail.offset = end;
+                    self.tail.take(chunks);
+                    self.drain().await?;
+                    if end.saturating_sub(offset) < LOOK {
+                        return Ok(());
+                    }
+                }
+                Err(fault) => return self.failed(&fault).await,
             }
-            Ok(Found::History { chunks }) => self.tail.restart(chunks, sent),
-            Err(fault) if fault.status == axum::http::StatusCode::NOT_FOUND => {}
+        }
+    }
+
+    /// The journal has become history, which is read whole: only so many at once.
+    async fn history(&mut self, app: &Arc<App>, run: RunId) -> Result<(), Gone> {
+        let size = app.blocking(move |app| app.archive.read_run(|history| history.get(run)));
+        let size = match size.await {
+            Ok(stored) => stored
+                .log
+                .stdout
+                .bytes
+                .saturating_add(stored.log.stderr.bytes),
+            // Of a run that could not be kept there is nothing more to tell.
+            Err(fault) if fault.status == axum::http::StatusCode::NOT_FOUND => return Ok(()),
+            Err(fault) => return self.failed(&fault).await,
+        };
+        let room = app
+            .answers
+            .room(usize::try_from(size).unwrap_or(usize::MAX));
+        let _room = match room.await {
+            Ok(room) => room,
+            Err(fault) => return self.failed(&fault).await,
+        };
+        let chunks = app.blocking(move |app| app.archive.read_run(|history| history.output(run)));
+        match chunks.await {
+            Ok(chunks) => self.tail.restart(chunks, self.position),
             Err(fault) => return self.failed(&fault).await,
         }
+        self.drain().await
+    }
+
+    async fn drain(&mut self) -> Result<(), Gone> {
         while let Some(piece) = self.tail.ready.pop_front() {
             self.piece(piece).await?;
         }
@@ -274,29 +332,21 @@ enum Progress {
 }
 
 enum Found {
-    /// The journal is not there yet.
+    /// The journal is not there: not yet, or no more.
     Nothing,
     Journal {
         chunks: Vec<Chunk>,
         end: u64,
     },
-    /// The whole output, from its beginning.
-    History {
-        chunks: Vec<Chunk>,
-    },
 }
 
-fn look(app: &App, run: RunId, offset: u64, progress: Progress) -> Result<Found, StoreError> {
-    match journal::follow(app.archive.dir(), run, offset)? {
+fn look(app: &App, run: RunId, offset: u64) -> Result<Found, StoreError> {
+    match journal::follow_some(app.archive.dir(), run, offset, LOOK)? {
         Some((read, Writer::Alive | Writer::Gone)) => Ok(Found::Journal {
             chunks: read.chunks,
             end: read.end,
         }),
-        None if progress == Progress::GoesOn => Ok(Found::Nothing),
-        None => {
-            let chunks = app.archive.read_run(|history| history.output(run))?;
-            Ok(Found::History { chunks })
-        }
+        None => Ok(Found::Nothing),
     }
 }
 

@@ -54,10 +54,12 @@ pub(crate) enum Refusal {
     DeadlinePassed,
     IdempotencyConflict,
     LanguageUnavailable,
+    AnswersFull,
+    ExportTooLarge,
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::NoSuchRoute,
         Self::MethodNotAllowed,
         Self::UnsupportedMediaType,
@@ -75,6 +77,8 @@ impl Refusal {
         Self::DeadlinePassed,
         Self::IdempotencyConflict,
         Self::LanguageUnavailable,
+        Self::AnswersFull,
+        Self::ExportTooLarge,
     ];
 
     const fn entry(self) -> (StatusCode, &'static str, &'static str, &'static str) {
@@ -95,7 +99,7 @@ impl Refusal {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "http.unsupported_media_type",
                 "The body is not in a form that is read here.",
-                "Send JSON with `Content-Type: application/json`.",
+                "Send JSON with `Content-Type: application/json`, or to /v1/runs also `multipart/form-data`.",
             ),
             Self::BodyTooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -181,6 +185,18 @@ impl Refusal {
                 "This daemon cannot run source code in this language.",
                 "See /v1/languages for what it can; a command runs always.",
             ),
+            Self::AnswersFull => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "answers.full",
+                "Answers that wait to be read take as much memory as they may.",
+                "Read the answers that were asked for, then ask again; the run itself has not suffered.",
+            ),
+            Self::ExportTooLarge => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "export.too_large",
+                "What the run left is more than one bundle over HTTP holds.",
+                "Fetch its artifacts one by one, or use `cofferdam export` on the daemon's machine.",
+            ),
         }
     }
 
@@ -191,7 +207,7 @@ impl Refusal {
     pub(crate) fn because(self, detail: impl Into<String>) -> Fault {
         let (status, code, description, solution) = self.entry();
         let retry_after = match self {
-            Self::QueueFull | Self::Stopping => Some(1),
+            Self::QueueFull | Self::Stopping | Self::AnswersFull => Some(1),
             _ => None,
         };
         Fault {

@@ -24,14 +24,10 @@ pub(crate) fn keep(dir: &DataDir, live: &Live, work: &Work, record: &mut RunReco
     }
 }
 
-fn write(
-    dir: &DataDir,
-    live: &Live,
-    work: &Work,
-    record: &RunRecord,
-) -> Result<(), StoreError> {
+fn write(dir: &DataDir, live: &Live, work: &Work, record: &RunRecord) -> Result<(), StoreError> {
     let (mut opening, redactions) = archive::opening_of(live);
     opening.parent = work.parent;
+    opening.payload = work.sealed.as_ref().map(|sealed| sealed.json().clone());
     if let Ok(started_at) = record.started_at.parse() {
         opening.started_at = started_at;
     }

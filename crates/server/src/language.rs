@@ -234,6 +234,12 @@ fn planned(
     wish: Wish,
     defaults: &Limits,
 ) -> Result<Planned, Fault> {
+    let executables: Vec<String> = wish
+        .files
+        .iter()
+        .filter(|file| file.executable == Executable::Yes)
+        .map(|file| file.path.clone())
+        .collect();
     let files = wish.files.into_iter().map(|file| InlineFile {
         path: file.path,
         bytes: file.content,
@@ -249,6 +255,11 @@ fn planned(
     let mut inputs = Vec::new();
     for (index, input) in wish.inputs.into_iter().enumerate() {
         inputs.push(planned_input(&job, input, index)?);
+    }
+    for file in &mut job.files {
+        if executables.contains(&file.path) {
+            file.mode |= 0o111;
+        }
     }
     // Each input brings its own.
     for event in inputs.iter().filter_map(|input| input.event.as_ref()) {
@@ -353,6 +364,7 @@ fn probe_one(toolchain: &Toolchain, host: &Host) -> Result<Option<String>, Strin
         evidence: Evidence::Ending,
         cancel: None,
         recording: None,
+        usage: None,
     };
     let grant = Grant::new(request).map_err(|problems| problems.to_string())?;
     let record = pipeline::run(grant, streams, host).map_err(|error| error.to_string())?;

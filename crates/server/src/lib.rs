@@ -2,6 +2,7 @@
 //!
 //! Start reading in [`server`] for connections, in `routes` for what can be asked, in `runner` for how a run gets its turn.
 
+mod answers;
 mod app;
 mod archive;
 mod auth;
@@ -23,6 +24,7 @@ mod middleware;
 mod notify;
 pub mod openapi;
 mod payload;
+mod pieces;
 mod queue;
 mod random;
 mod routes;
@@ -31,7 +33,9 @@ mod self_test;
 pub mod server;
 mod submission;
 pub mod tokens;
+mod upload;
 mod view;
+mod weight;
 mod work;
 mod workspace;
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::record::RunRecord;
+use cofferdam_engine::pipeline::LiveUsage;
 use cofferdam_store::RunId;
 use cofferdam_store::model::{Artifact, LeftOut, RunKind};
 use jiff::Timestamp;
@@ -32,6 +33,8 @@ pub(crate) struct Live {
     pub(crate) deadline: Instant,
     /// What it takes of the memory budget.
     pub(crate) share: u64,
+    /// While it runs.
+    pub(crate) usage: Arc<LiveUsage>,
     work: Mutex<Option<Work>>,
     /// Only until the end: remembering a result must not take a descriptor.
     cancel: Mutex<Option<Arc<OwnedFd>>>,
@@ -112,20 +115,12 @@ impl Ended {
     /// About how many bytes of memory it takes to remember this.
     pub(crate) fn weight(&self) -> usize {
         const FIXED: usize = 4096;
-        match &self.outcome {
-            Outcome::Finished(finished) => {
-                let record = &finished.record;
-                let answer = match &finished.answer {
-                    Answer::Value(value) => {
-                        serde_json::to_string(value).map_or(0, |text| text.len())
-                    }
-                    Answer::Raised(raised) => raised.message.len() + raised.traceback.len(),
-                    Answer::None | Answer::Bad { .. } => 0,
-                };
-                FIXED + record.stdout.data.len() + record.stderr.data.len() + answer
+        FIXED
+            + match &self.outcome {
+                Outcome::Finished(finished) => finished.weight(),
+                Outcome::Failed(fault) => fault.detail.len(),
+                Outcome::CanceledInQueue | Outcome::Expired => 0,
             }
-            Outcome::Failed(_) | Outcome::CanceledInQueue | Outcome::Expired => FIXED,
-        }
     }
 }
 
@@ -145,10 +140,23 @@ impl Live {
             submitted_at: Timestamp::now(),
             deadline: arrived + arrival.deadline,
             share: arrival.share,
+            usage: Arc::default(),
             work: Mutex::new(Some(work)),
             cancel: Mutex::new(Some(Arc::new(cancel))),
             phase: watch::Sender::new(Phase::Queued),
         })
+    }
+
+    /// About how many bytes it takes to remember what it was, beside its result.
+    pub(crate) fn weight(&self) -> usize {
+        let command = self.command.iter();
+        let tags = self.tags.iter();
+        command
+            .map(|text| size_of::<String>() + text.len())
+            .sum::<usize>()
+            + tags
+                .map(|(key, value)| 2 * size_of::<String>() + key.len() + value.len())
+                .sum::<usize>()
     }
 
     /// The work, for whoever carries it out; once.

@@ -104,12 +104,38 @@ fn operation(route: &Route, list_parameters: &[Value]) -> Value {
             "required": true,
             "content": { "application/json": { "schema": reference(takes) } },
         });
+        if (route.method, route.path) == (Method::Post, "/v1/runs") {
+            operation["requestBody"]["content"]["multipart/form-data"] = parts(takes);
+        }
     }
     match route.access {
         Access::Anybody => operation["security"] = json!([]),
         Access::Scope(scope) => operation["x-scope"] = json!(scope),
     }
     operation
+}
+
+/// A request with its files beside it.
+fn parts(request: &str) -> Value {
+    let files = |what: &str| {
+        json!({
+            "type": "array",
+            "description": what,
+            "items": { "type": "string", "contentMediaType": "application/octet-stream" },
+        })
+    };
+    json!({
+        "schema": {
+            "type": "object",
+            "properties": {
+                "request": reference(request),
+                "file": files("Files for the workspace; the filename of each part is its path."),
+                "executable": files("The same, for programs."),
+            },
+            "required": ["request"],
+        },
+        "encoding": { "request": { "contentType": "application/json" } },
+    })
 }
 
 fn operation_id(route: &Route) -> String {

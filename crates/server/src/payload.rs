@@ -8,23 +8,36 @@ use cofferdam_contract::ending::{Ending, SetupFailureKind};
 use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope};
 use cofferdam_contract::ids::{self, Entropy};
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::payload::FilesystemWrite;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
+use cofferdam_contract::request::WorkspaceAccess;
 use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::strict_json::MAX_BYTES;
+use cofferdam_contract::task::{SourceTask, Task as ContractTask};
 use cofferdam_contract::units::Bytes;
+use cofferdam_engine::host::Host;
 use cofferdam_store::model::RunKind;
+use cofferdam_toolchain::Mode;
 use jiff::Timestamp;
 
 use crate::config::RunBounds;
 use crate::fault::Fault;
+use crate::language::{Languages, Wish};
 use crate::random;
 use crate::submission::{self, Submission};
-use crate::work::{Task, Work, WorkspaceWish};
+use crate::work::{CommandTask, Task, Work, WorkspaceWish};
+use crate::workspace::PlacedFile;
 
 /// What an envelope can carry: with its quoting it must stay within what a reader of JSON accepts.
 const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
 
-pub(crate) fn check(bytes: &[u8], bounds: &RunBounds) -> Result<(Sealed, Submission), Fault> {
+/// Blocks where a language is asked for that has not been probed yet.
+pub(crate) fn check(
+    bytes: &[u8],
+    bounds: &RunBounds,
+    languages: &Languages,
+    host: &Host,
+) -> Result<(Sealed, Submission), Fault> {
     let sealed =
         Sealed::open(bytes).map_err(|error| Fault::coded(error.code(), error.to_string()))?;
     let now = Timestamp::now();
@@ -35,15 +48,30 @@ pub(crate) fn check(bytes: &[u8], bounds: &RunBounds) -> Result<(Sealed, Submiss
     check_limits(&limits, bounds)?;
     let left = sealed.payload().deadline.duration_since(now);
     let deadline = Duration::try_from(left).unwrap_or_default();
+    let (task, workspace) = match &sealed.payload().task {
+        ContractTask::Source(source) => {
+            let (task, files) = source_task(source, &limits, bounds, languages, host)?;
+            (Task::Command(task), WorkspaceWish::Private(files))
+        }
+        ContractTask::Command(_) | ContractTask::Wasm(_) | ContractTask::Project(_) => {
+            (Task::Payload(Box::new(sealed.clone())), WorkspaceWish::None)
+        }
+    };
     let work = Work {
         kind: RunKind::Payload,
         limits,
         stdin: sealed.stdin().to_vec(),
         tags: BTreeMap::new(),
         parent: None,
-        workspace: WorkspaceWish::None,
+        workspace,
+        access: match sealed.payload().filesystem_write {
+            FilesystemWrite::Allowed => WorkspaceAccess::ReadWrite,
+            FilesystemWrite::Denied => WorkspaceAccess::ReadOnly,
+        },
+        network: sealed.payload().network,
+        sealed: Some(Box::new(sealed.clone())),
         room: None,
-        task: Task::Payload(Box::new(sealed.clone())),
+        task,
     };
     submission::check_grant(&work)?;
     let submission = Submission {
@@ -54,6 +82,38 @@ pub(crate) fn check(bytes: &[u8], bounds: &RunBounds) -> Result<(Sealed, Submiss
     Ok((sealed, submission))
 }
 
+/// Source code is a script: a payload has no event. The sealed limits hold for the program; compiling has what its language needs.
+fn source_task(
+    source: &SourceTask,
+    limits: &Limits,
+    bounds: &RunBounds,
+    languages: &Languages,
+    host: &Host,
+) -> Result<(CommandTask, Vec<PlacedFile>), Fault> {
+    let wish = Wish {
+        code: source.code.clone(),
+        mode: Mode::Script,
+        args: Vec::new(),
+        files: Vec::new(),
+        env: Vec::new(),
+        stdin: Vec::new(),
+        inputs: Vec::new(),
+    };
+    let planned = languages.plan(&source.language, wish, limits, host);
+    let mut planned = planned.map_err(|fault| match fault.code {
+        // What a client of this endpoint can do about it is to send another payload.
+        code if code == ErrorCode::InputInvalid.as_str() => Fault::coded(
+            ErrorCode::BackendUnsupportedTask,
+            format!("task.{}", fault.detail),
+        ),
+        _ => fault,
+    })?;
+    if let Some(step) = &mut planned.task.compile {
+        bounds.ceilings.lower(&mut step.limits);
+    }
+    Ok((planned.task, planned.files))
+}
+
 /// A payload's limits are part of what was sealed: they are held as they are, or the payload is refused.
 fn check_limits(limits: &Limits, bounds: &RunBounds) -> Result<(), Fault> {
     let most_output = MAX_OUTPUT.min(bounds.largest_output);
@@ -61,27 +121,42 @@ fn check_limits(limits: &Limits, bounds: &RunBounds) -> Result<(), Fault> {
     let pairs = [
         (
             "max_output_size_kb",
-            limits.output.at_most().is_none_or(|most| most > most_output),
+            limits
+                .output
+                .at_most()
+                .is_none_or(|most| most > most_output),
             most_output.get() >> 10,
         ),
         (
             "max_runtime_seconds",
-            limits.wall_time.at_most().is_none_or(|most| most > bounds.longest),
+            limits
+                .wall_time
+                .at_most()
+                .is_none_or(|most| most > bounds.longest),
             bounds.longest.as_secs(),
         ),
         (
             "max_disk_mb",
-            limits.disk.at_most().is_none_or(|most| most > ceilings.disk),
+            limits
+                .disk
+                .at_most()
+                .is_none_or(|most| most > ceilings.disk),
             ceilings.disk.get() >> 20,
         ),
         (
             "max_processes",
-            limits.processes.at_most().is_none_or(|most| most > ceilings.processes),
+            limits
+                .processes
+                .at_most()
+                .is_none_or(|most| most > ceilings.processes),
             ceilings.processes,
         ),
         (
             "max_open_files",
-            limits.open_files.at_most().is_none_or(|most| most > ceilings.open_files),
+            limits
+                .open_files
+                .at_most()
+                .is_none_or(|most| most > ceilings.open_files),
             ceilings.open_files,
         ),
     ];

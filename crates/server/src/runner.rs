@@ -333,7 +333,7 @@ impl Runner {
         };
         self.metrics.ended(&ended);
         Conclusion {
-            weight: ended.weight(),
+            weight: ended.weight() + live.weight(),
             ended: Arc::new(ended),
         }
     }

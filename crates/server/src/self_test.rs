@@ -74,6 +74,7 @@ fn try_once(host: &Host) -> Result<(), String> {
         evidence: Evidence::Ending,
         cancel: None,
         recording: None,
+        usage: None,
     };
     let record = pipeline::run(grant, streams, host).map_err(|error| error.to_string())?;
     match record.ending {

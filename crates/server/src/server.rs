@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 
+use crate::answers::Answers;
 use crate::app::App;
 use crate::archive::Archive;
 use crate::auth::{Exposure, Gate};
@@ -133,6 +134,7 @@ impl Server {
             keys,
             self_test: SelfTest::new(),
             languages,
+            answers: Answers::new(config.http.answers, config.http.request_timeout / 2),
             body_room: Arc::new(Semaphore::new(body_room(&config.http))),
             config,
         });

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::request::Grant;
+use cofferdam_contract::request::{Grant, Network, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
@@ -70,6 +70,9 @@ pub(crate) struct RunRequest {
     /// Answer when it has ended (default), or at once with 202.
     #[serde(default = "yes")]
     pub(crate) wait: bool,
+    /// Files that came beside the JSON.
+    #[serde(skip)]
+    pub(crate) uploads: Vec<PlacedFile>,
     #[serde(skip)]
     pub(crate) handler: HandlerWish,
 }
@@ -218,6 +221,9 @@ impl RunRequest {
             tags: self.tags,
             parent,
             workspace,
+            access: WorkspaceAccess::ReadWrite,
+            network: Network::Denied,
+            sealed: None,
             room: None,
         };
         check_grant(&work)?;
@@ -328,15 +334,17 @@ impl RunRequest {
                     Some(inputs) => inputs.wall_time(bounds.longest),
                     None => limits.wall_time.at_most().unwrap_or(bounds.longest),
                 };
-                own.saturating_add(own.max(Duration::from_secs(60))).min(bounds.longest_deadline)
+                own.saturating_add(own.max(Duration::from_secs(60)))
+                    .min(bounds.longest_deadline)
             }
         }
     }
 
     fn placed(&self, problems: &mut Vec<Problem>) -> Vec<PlacedFile> {
-        if self.files.len() > MAX_FILES {
+        let count = self.files.len() + self.uploads.len();
+        if count > MAX_FILES {
             let fix = format!("are too many; send at most {MAX_FILES}");
-            problems.push(Problem::new("files", self.files.len(), fix));
+            problems.push(Problem::new("files", count, fix));
             return Vec::new();
         }
         let mut placed = Vec::new();
@@ -361,6 +369,10 @@ impl RunRequest {
                 },
             });
         }
+        for (index, file) in self.uploads.iter().enumerate() {
+            problems.extend(workspace::problem(&format!("file[{index}]"), &file.path));
+        }
+        placed.extend(self.uploads.iter().cloned());
         let mut names = std::collections::BTreeSet::new();
         for (index, file) in placed.iter().enumerate() {
             if !names.insert(&file.path) {
@@ -461,7 +473,12 @@ impl LimitsRequest {
         }
     }
 
-    pub(crate) fn merged(&self, defaults: &Limits, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Limits {
+    pub(crate) fn merged(
+        &self,
+        defaults: &Limits,
+        bounds: &RunBounds,
+        problems: &mut Vec<Problem>,
+    ) -> Limits {
         let mut limits = defaults.clone();
         bounds.ceilings.lower(&mut limits);
         problems.extend(bounds.ceilings.problems(&self.named()));

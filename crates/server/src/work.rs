@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::Ending;
@@ -15,7 +16,9 @@ use cofferdam_contract::request::{
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_engine::pipeline::{
+    self, Evidence, Input, LiveUsage, OnLimit, Recording, Sink, Streams,
+};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
@@ -39,6 +42,11 @@ pub(crate) struct Work {
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) parent: Option<RunId>,
     pub(crate) workspace: WorkspaceWish,
+    /// What the program may do there. Compiling always writes.
+    pub(crate) access: WorkspaceAccess,
+    pub(crate) network: Network,
+    /// The payload that it came in, where it did.
+    pub(crate) sealed: Option<Box<Sealed>>,
     /// Of the request that it came with; held until it is done.
     pub(crate) room: Option<Room>,
 }
@@ -46,7 +54,7 @@ pub(crate) struct Work {
 #[derive(Debug, Clone)]
 pub(crate) enum Task {
     Command(CommandTask),
-    /// Brings its own limits and its own standard input.
+    /// A command as it was sealed.
     Payload(Box<Sealed>),
 }
 
@@ -85,6 +93,35 @@ pub(crate) struct Place<'a> {
 }
 
 impl Work {
+    /// About how many bytes of what a client sent it holds.
+    pub(crate) fn weight(&self) -> usize {
+        let pairs = |pairs: &[(OsString, OsString)]| -> usize {
+            pairs
+                .iter()
+                .map(|(name, value)| name.len() + value.len())
+                .sum()
+        };
+        let texts = |texts: &[OsString]| -> usize { texts.iter().map(|text| text.len()).sum() };
+        let files = match &self.workspace {
+            WorkspaceWish::None => 0,
+            WorkspaceWish::Private(files) => files.iter().map(PlacedFile::weight).sum(),
+        };
+        let task = match &self.task {
+            Task::Payload(sealed) => sealed.stdin().len(),
+            Task::Command(task) => {
+                let inputs = task.inputs.as_ref().map_or(0, |inputs| {
+                    let each = inputs.each.iter().map(|input| {
+                        let event = input.event.as_ref().map_or(0, PlacedFile::weight);
+                        input.stdin.len() + texts(&input.argv) + event
+                    });
+                    each.sum()
+                });
+                texts(&task.argv) + pairs(&task.env) + inputs
+            }
+        };
+        self.stdin.len() + files + task
+    }
+
     pub(crate) fn command_line(&self) -> Vec<String> {
         match &self.task {
             Task::Command(task) => readable(&task.argv),
@@ -133,11 +170,11 @@ impl Work {
                 cwd: task.cwd.clone(),
                 limits: self.limits.clone(),
                 waived: Vec::new(),
-                network: Network::Denied,
+                network: self.network,
                 root: Root::HostUsr,
                 workspace: workspace.map(|path| Workspace {
                     path,
-                    access: WorkspaceAccess::ReadWrite,
+                    access: self.access,
                 }),
                 mounts: Vec::new(),
                 backend: BackendName::Native,
@@ -146,6 +183,8 @@ impl Work {
     }
 
     pub(crate) fn carry_out(self, live: &Live, place: Place<'_>) -> Result<Finished, Fault> {
+        #[cfg(test)]
+        tests::panic_if_asked(&self);
         let private = self.prepare(live.id, place.dir)?;
         let path = private.as_ref().map(|dir| dir.path().to_owned());
         if let Some(mut failed) = self.compile(live, place, path.clone())? {
@@ -168,13 +207,11 @@ impl Work {
         recording.kind = self.kind;
         recording.tags = self.tags;
         recording.parent = self.parent;
-        if let Task::Payload(sealed) = &self.task {
-            recording.payload = Some(sealed.json().clone());
-        }
+        recording.payload = self.sealed.as_ref().map(|sealed| sealed.json().clone());
         let stdin = input_of(self.stdin);
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
-        let mut streams = streams(&request, stdin, recording, cancel);
+        let mut streams = streams(&request, stdin, recording, cancel, Arc::clone(&live.usage));
         streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
         let mut record = pipeline::run(Grant::new(request)?, streams, place.host)?;
         let answer = language::answer(channel, &record);
@@ -236,6 +273,10 @@ impl Work {
         request.argv.clone_from(&step.argv);
         request.env.clone_from(&step.env);
         request.limits.clone_from(&step.limits);
+        request.network = Network::Denied;
+        if let Some(workspace) = &mut request.workspace {
+            workspace.access = WorkspaceAccess::ReadWrite;
+        }
         request.limits.wall_time = within(request.limits.wall_time, live.deadline);
         let mut recording = Recording::new(place.dir.clone());
         recording.kind = RunKind::Build;
@@ -243,7 +284,13 @@ impl Work {
         recording.artifacts = None;
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
-        let streams = streams(&request, Input::Empty, recording, cancel);
+        let streams = streams(
+            &request,
+            Input::Empty,
+            recording,
+            cancel,
+            Arc::clone(&live.usage),
+        );
         let record = pipeline::run(Grant::new(request)?, streams, place.host)?;
         let went_well = record.ending == Ending::Exited { code: 0 };
         Ok((!went_well).then_some(record))
@@ -263,6 +310,7 @@ pub(crate) fn streams<'a>(
     stdin: Input,
     recording: Recording,
     cancel: Option<BorrowedFd<'a>>,
+    usage: Arc<LiveUsage>,
 ) -> Streams<'a> {
     const WITHOUT_LIMIT: usize = 16 << 20;
     let at_most = request
@@ -273,6 +321,7 @@ pub(crate) fn streams<'a>(
             usize::try_from(limit.get()).unwrap_or(WITHOUT_LIMIT)
         });
     Streams {
+        usage: Some(usage),
         stdin,
         stdout: Sink::Keep { at_most },
         stderr: Sink::Keep { at_most },
@@ -326,4 +375,62 @@ fn readable(argv: &[OsString]) -> Vec<String> {
     argv.iter()
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::Archive;
+    use crate::auth::Caller;
+    use crate::config::RunBounds;
+    use crate::language::Languages;
+    use crate::live::{Outcome, Phase};
+    use crate::metrics::Metrics;
+    use crate::runner::Runner;
+    use crate::submission::RunRequest;
+
+    const ASKED: &str = "panic";
+
+    pub(super) fn panic_if_asked(work: &Work) {
+        assert!(!work.tags.contains_key(ASKED), "as asked");
+    }
+
+    #[test]
+    fn a_panic_in_one_run_is_its_own_fault_and_the_next_one_runs() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(top.path().join("data"));
+        dir.create().unwrap();
+        let archive = Arc::new(Archive::new(dir));
+        let bounds = RunBounds {
+            at_once: Some(1),
+            ..RunBounds::default()
+        };
+        let runner = Arc::new(Runner::new(bounds, archive, Arc::new(Metrics::default())));
+        let languages = Languages::new().unwrap();
+        let run = |tags: serde_json::Value| {
+            let request = serde_json::json!({"command": ["true"], "tags": tags});
+            let request: RunRequest = crate::body::typed(request).unwrap();
+            let made = request
+                .check(runner.bounds(), &languages, &runner.host)
+                .unwrap();
+            let caller = Caller::local();
+            let live = runner.submit(made.work, &caller, 0, made.deadline).unwrap();
+            let began = Instant::now();
+            loop {
+                if let Phase::Ended(ended) = live.phase() {
+                    return ended;
+                }
+                assert!(began.elapsed() < Duration::from_secs(20));
+                std::thread::yield_now();
+            }
+        };
+        let failed = run(serde_json::json!({ASKED: "x"}));
+        let Outcome::Failed(fault) = &failed.outcome else {
+            panic!("{failed:?}");
+        };
+        assert_eq!(fault.code, "internal");
+        let next = run(serde_json::json!({}));
+        assert!(matches!(&next.outcome, Outcome::Finished(_)), "{next:?}");
+        assert_eq!(runner.load().running, 0);
+    }
 }

@@ -11,6 +11,13 @@ pub(crate) struct PlacedFile {
     pub(crate) executable: Executable,
 }
 
+impl PlacedFile {
+    /// About how many bytes it takes.
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<Self>() + self.path.len() + self.content.len()
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executable {
     Yes,

@@ -61,6 +61,7 @@ impl Bench<'_> {
             on_output_limit: OnLimit::Stop,
             cancel: self.cancel,
             recording: None,
+            usage: None,
             result: None,
         };
         let record = pipeline::run(Grant::new(request)?, streams, self.host)?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{Ending, StopCause, Stream};
@@ -152,7 +153,9 @@ fn run_one(
     recording.parent = Some(live.id);
     let cancel = live.cancel_descriptor();
     let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
-    let mut streams = streams(&request, input_of(input.stdin.clone()), recording, cancel);
+    let stdin = input_of(input.stdin.clone());
+    let usage = Arc::clone(&live.usage);
+    let mut streams = streams(&request, stdin, recording, cancel, usage);
     let channel = work.channel();
     streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
     let mut record = pipeline::run(Grant::new(request)?, streams, place.host)?;
@@ -187,7 +190,9 @@ fn together(
         })
     };
     let well = Ending::Exited { code: 0 };
-    let badly = records().map(|record| &record.ending).find(|ending| **ending != well);
+    let badly = records()
+        .map(|record| &record.ending)
+        .find(|ending| **ending != well);
     let ending = match (badly, stopped) {
         (Some(ending), _) => ending.clone(),
         (None, Some(cause)) => Ending::Stopped(cause),
@@ -202,8 +207,12 @@ fn together(
         stderr: CapturedStream::whole(b""),
         result: None,
         usage: Usage::default(),
-        enforced_by: first.map(|record| record.enforced_by.clone()).unwrap_or_default(),
-        isolation: first.map(|record| record.isolation.clone()).unwrap_or_default(),
+        enforced_by: first
+            .map(|record| record.enforced_by.clone())
+            .unwrap_or_default(),
+        isolation: first
+            .map(|record| record.isolation.clone())
+            .unwrap_or_default(),
         denials: Vec::new(),
         changes: None,
         started_at,

@@ -82,9 +82,7 @@ pub(crate) fn check(
     let mut each = Vec::new();
     for (index, (request, planned)) in requests.iter().zip(planned).enumerate() {
         let mut of_one = Vec::new();
-        let limits = request
-            .limits
-            .merged(base.limits, base.bounds, &mut of_one);
+        let limits = request.limits.merged(base.limits, base.bounds, &mut of_one);
         problems.extend(of_one.into_iter().map(|problem| placed(index, problem)));
         each.push(InputTask {
             argv: planned.argv,

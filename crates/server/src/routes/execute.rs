@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use axum::{Extension, Json};
+use axum::response::Response;
 use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::record::CapturedStream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::submit::{await_or_cancel, submit};
+use super::submit::{await_or_cancel, result, submit};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body;
@@ -83,7 +84,7 @@ pub(super) async fn execute(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<ExecuteAnswer>, Fault> {
+) -> Result<Response, Fault> {
     answer(&app, &caller, &headers, body).await.map_err(renamed)
 }
 
@@ -92,18 +93,22 @@ async fn answer(
     caller: &Caller,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Json<ExecuteAnswer>, Fault> {
+) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
     let (bytes, room) = body::read(headers, body, app.body_bounds()).await?;
-    let request: ExecuteRequest = body::parse(&bytes)?;
+    let request: ExecuteRequest = body::parsed(&bytes).await?;
+    drop(bytes);
     let execution_id = request.execution_id.clone();
     let mut submission = app.check_one(request.into_run()?).await?;
+    room.shrink_to(submission.work.weight());
     submission.work.room = Some(room);
     let live = submit(app, submission, caller)?;
-    let ended = await_or_cancel(app, &live).await;
-    let ended = ended.ok_or_else(|| Fault::internal("the run was lost"))?;
+    await_or_cancel(app, &live).await;
     let run_id = live.id.to_string();
-    Ok(Json(told(&ended, run_id, execution_id)?))
+    let (ended, room) = result(app, live).await?;
+    check_ran(&ended, &run_id)?;
+    room.json(StatusCode::OK, move || told(&ended, run_id, execution_id))
+        .await
 }
 
 impl ExecuteRequest {
@@ -151,18 +156,21 @@ impl ExecuteRequest {
     }
 }
 
-fn told(
-    ended: &Ended,
-    run_id: String,
-    execution_id: Option<String>,
-) -> Result<ExecuteAnswer, Fault> {
-    let finished = match &ended.outcome {
-        Outcome::Finished(finished) => finished,
-        Outcome::Failed(fault) => return Err(fault.clone()),
-        Outcome::Expired => return Err(Refusal::DeadlinePassed.because(format!("run {run_id}"))),
+fn check_ran(ended: &Ended, run_id: &str) -> Result<(), Fault> {
+    match &ended.outcome {
+        Outcome::Finished(_) => Ok(()),
+        Outcome::Failed(fault) => Err(fault.clone()),
+        Outcome::Expired => Err(Refusal::DeadlinePassed.because(format!("run {run_id}"))),
         Outcome::CanceledInQueue => {
-            return Err(Refusal::RunEnded.because(format!("run {run_id} was cancelled")));
+            Err(Refusal::RunEnded.because(format!("run {run_id} was cancelled")))
         }
+    }
+}
+
+/// `None` for what never came to the engine; [`check_ran`] has refused that.
+fn told(ended: &Ended, run_id: String, execution_id: Option<String>) -> Option<ExecuteAnswer> {
+    let Outcome::Finished(finished) = &ended.outcome else {
+        return None;
     };
     let record = &finished.record;
     let (status, why) = match &record.ending {
@@ -190,7 +198,7 @@ fn told(
         stderr.push_str(&line);
         stderr.push('\n');
     }
-    Ok(ExecuteAnswer {
+    Some(ExecuteAnswer {
         execution_id,
         run_id,
         status,

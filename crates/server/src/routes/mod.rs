@@ -2,6 +2,7 @@
 
 mod about;
 mod execute;
+mod export;
 mod output;
 mod runs;
 mod submit;

@@ -1,9 +1,8 @@
 //! What a run wrote and left: its logs, its events as they happen, its files.
 
-use std::io::Read as _;
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Path, Query as UrlQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -19,11 +18,13 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::runs::{Asked, bad_query, find};
+use super::submit::kept_bytes;
 use crate::app::{App, RequestId};
 use crate::auth::Caller;
 use crate::events::{self, ChannelBody, Position, Source};
 use crate::fault::{Fault, Refusal};
 use crate::live::{Outcome, Phase};
+use crate::pieces;
 use crate::view::{ArtifactView, LeftOutView};
 
 #[derive(Debug, Default, Deserialize)]
@@ -61,8 +62,11 @@ pub(super) async fn logs(
     query: Result<UrlQuery<LogsQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Fault> {
     let UrlQuery(query) = query.map_err(bad_query)?;
-    let run = id_of(&find(&app, &caller, &id)?);
-    let is_known = app.runner.find(run).is_some();
+    let asked = find(&app, &caller, &id)?;
+    let run = id_of(&asked);
+    let room = app.answers.room(written(&app, &asked).await?).await?;
+    let is_known = matches!(asked, Asked::Live(_));
+    drop(asked);
     let chunks = app
         .blocking(
             move |app| match cofferdam_store::journal::of_run(app.archive.dir(), run)? {
@@ -75,7 +79,7 @@ pub(super) async fn logs(
             },
         )
         .await?;
-    let wanted = |chunk: &Chunk| match query.stream {
+    let wanted = move |chunk: &Chunk| match query.stream {
         Wanted::Both => true,
         Wanted::Stdout => chunk.stream == Stream::Stdout,
         Wanted::Stderr => chunk.stream == Stream::Stderr,
@@ -87,13 +91,34 @@ pub(super) async fn logs(
     match query.format {
         Format::Text => {
             let bytes: Vec<u8> = chunks.into_iter().flat_map(|chunk| chunk.bytes).collect();
-            let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-            Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response())
+            Ok(room.bytes(bytes, "text/plain; charset=utf-8"))
         }
         Format::Json => {
-            let pieces: Vec<Value> = chunks.iter().map(piece).collect();
-            let answer = json!({ "run_id": run.to_string(), "pieces": pieces });
-            Ok(Json(answer).into_response())
+            let make = move || {
+                let pieces: Vec<Value> = chunks.iter().map(piece).collect();
+                json!({ "run_id": run.to_string(), "pieces": pieces })
+            };
+            room.json(StatusCode::OK, make).await
+        }
+    }
+}
+
+/// How much a run has written, at most, where it still writes.
+async fn written(app: &Arc<App>, asked: &Asked) -> Result<usize, Fault> {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    match asked {
+        Asked::Live(live) => Ok(match live.phase() {
+            Phase::Ended(ended) => match &ended.outcome {
+                Outcome::Finished(finished) => bytes(finished.record.usage.output_bytes),
+                Outcome::Failed(_) | Outcome::CanceledInQueue | Outcome::Expired => 0,
+            },
+            Phase::Running { .. } => bytes(app.runner.bounds().largest_output.get()),
+            Phase::Queued => 0,
+        }),
+        Asked::Stored(run) => {
+            let run = *run;
+            let stored = app.blocking(move |app| app.archive.read_run(|history| history.get(run)));
+            Ok(kept_bytes(&stored.await?))
         }
     }
 }
@@ -203,20 +228,10 @@ pub(super) async fn artifact(
         path: path.chars().take(200).collect(),
     })?;
     let digest = artifact.digest;
-    let mut reader = app
+    let reader = app
         .blocking(move |app| Objects::open(app.archive.dir()).reader(&digest))
         .await?;
-    let (to, receiver) = mpsc::channel::<Bytes>(4);
-    tokio::task::spawn_blocking(move || {
-        let mut buffer = vec![0; 64 << 10];
-        while let Ok(got @ 1..) = reader.read(&mut buffer) {
-            let bytes = Bytes::copy_from_slice(buffer.get(..got).unwrap_or_default());
-            if to.blocking_send(bytes).is_err() {
-                break;
-            }
-        }
-    });
-    let mut response = Body::new(ChannelBody::new(receiver)).into_response();
+    let mut response = pieces::body(reader, ()).into_response();
     let headers = response.headers_mut();
     // A stranger wrote it: never shown as a page of ours.
     let kind = HeaderValue::from_str(&artifact.media_type);

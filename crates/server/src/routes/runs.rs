@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::submit::{stored, view};
 use crate::app::{App, RequestId};
 use crate::archive;
 use crate::auth::Caller;
@@ -99,19 +100,11 @@ pub(super) async fn show(
     Extension(caller): Extension<Caller>,
     Extension(RequestId(request_id)): Extension<RequestId>,
     Path(id): Path<String>,
-) -> Result<Json<RunView>, Fault> {
-    let view = match find(&app, &caller, &id)? {
-        Asked::Live(live) => RunView::of_live(&live, &request_id),
-        Asked::Stored(id) => {
-            app.blocking(move |app| {
-                app.archive.read_run(|history| {
-                    Ok(RunView::of_stored(history.get(id)?, &history.output(id)?))
-                })
-            })
-            .await?
-        }
-    };
-    Ok(Json(view))
+) -> Result<Response, Fault> {
+    match find(&app, &caller, &id)? {
+        Asked::Live(live) => view(&app, live, StatusCode::OK, &request_id).await,
+        Asked::Stored(id) => stored(&app, id).await,
+    }
 }
 
 pub(super) async fn cancel(

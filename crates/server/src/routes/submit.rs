@@ -2,25 +2,29 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_store::RunId;
+use cofferdam_store::model::StoredRun;
+use cofferdam_store::{RunId, StoreError};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::task::JoinSet;
 
+use crate::answers::AnswerRoom;
 use crate::app::{App, RequestId};
 use crate::auth::Caller;
-use crate::body;
+use crate::body::{self, Form};
 use crate::fault::{ErrorBody, Fault, Refusal};
 use crate::idempotency::Key;
-use crate::live::{Live, Outcome};
+use crate::live::{Ended, Live, Outcome, Phase};
 use crate::payload;
 use crate::submission::{BatchRequest, RunRequest, Submission};
 use crate::tokens::Scope;
+use crate::upload;
 use crate::view::RunView;
 
 /// What became of a batch, in its order.
@@ -40,6 +44,8 @@ pub(crate) enum BatchItem {
 }
 
 const MAX_BATCH: usize = 100;
+/// The part of the room for answers that one answer to a batch may take. Output beyond it stays at `/v1/runs/{id}`.
+const BATCH_SHARE: u64 = 8;
 
 pub(super) async fn run(
     State(app): State<Arc<App>>,
@@ -49,28 +55,41 @@ pub(super) async fn run(
     body: Body,
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
-    let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
-    let request: RunRequest = body::parse(&bytes)?;
+    let form = body::form(&headers)?;
+    let (bytes, room) = body::whole(body, app.body_bounds()).await?;
+    let (request, identity) = match form {
+        Form::Json => (body::parsed::<RunRequest>(&bytes).await?, bytes),
+        Form::Parts { boundary } => {
+            let uploaded = upload::read(bytes, boundary).await?;
+            (uploaded.request, uploaded.identity.into())
+        }
+    };
     let wait = request.wait;
     let mut submission = app.check_one(request).await?;
-    submission.work.room = Some(room);
-    let key = Key::of(&headers, &caller.id)?;
-    let Some(key) = key else {
+    let Some(key) = Key::of(&headers, &caller.id)? else {
+        drop(identity);
+        room.shrink_to(submission.work.weight());
+        submission.work.room = Some(room);
         let live = submit(&app, submission, &caller)?;
         if wait {
             await_or_cancel(&app, &live).await;
         }
-        return Ok(answer(&live, &request_id));
+        return answer(&app, live, &request_id).await;
     };
-    let id = app.keys.once(key, &bytes, || {
+    let weight = submission.work.weight();
+    submission.work.room = Some(room.clone());
+    let id = app.keys.once(key, &identity, || {
         submit(&app, submission, &caller).map(|live| live.id)
     })?;
+    drop(identity);
+    room.shrink_to(weight);
+    drop(room);
     match app.runner.find(id) {
         Some(live) => {
             if wait {
                 live.ended().await;
             }
-            Ok(answer(&live, &request_id))
+            answer(&app, live, &request_id).await
         }
         // Long ended.
         None => stored(&app, id).await,
@@ -86,45 +105,103 @@ pub(super) async fn batch(
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
     let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
-    let request: BatchRequest = body::parse(&bytes)?;
+    let request: BatchRequest = body::parsed(&bytes).await?;
+    drop(bytes);
     if request.runs.is_empty() || request.runs.len() > MAX_BATCH {
         let fix = format!("send 1 to {MAX_BATCH} runs");
         return Err(Fault::invalid("runs", request.runs.len(), &fix));
     }
     let submissions = app.check(request.runs).await?;
+    room.shrink_to(submissions.iter().map(|one| one.work.weight()).sum());
     let mut taken = Vec::new();
+    let mut waiting = JoinSet::new();
     for mut submission in submissions {
         submission.work.room = Some(room.clone());
-        taken.push(submit(&app, submission, &caller));
-    }
-    if request.wait {
-        let guards: Vec<_> = taken
-            .iter()
-            .flatten()
-            .map(|live| app.abandoned(live))
-            .collect();
-        for live in taken.iter().flatten() {
-            live.ended().await;
-        }
-        for guard in guards {
-            guard.disarm();
+        let live = submit(&app, submission, &caller);
+        taken.push(live.as_ref().map(|live| live.id).map_err(Fault::clone));
+        if let (true, Ok(live)) = (request.wait, live) {
+            // Holds the run until its end and no longer: its result is remembered with the others, or history.
+            let app = Arc::clone(&app);
+            waiting.spawn(async move {
+                await_or_cancel(&app, &live).await;
+            });
         }
     }
-    let runs = taken.into_iter().map(|taken| match taken {
-        Ok(live) => BatchItem::Run(Box::new(RunView::of_live(&live, &request_id))),
-        Err(fault) => BatchItem::Refused {
-            error: fault.body(&request_id),
-        },
-    });
-    let answer = BatchAnswer {
-        runs: runs.collect(),
-    };
+    drop(room);
+    // When the client goes, the set goes, and with it all that still wait.
+    while waiting.join_next().await.is_some() {}
     let status = if request.wait {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED
     };
-    Ok((status, Json(answer)).into_response())
+    let ids = taken.iter().flatten();
+    let weights = ids.filter_map(|id| app.runner.find(*id).map(|live| result_weight(&live)));
+    let weight = weights.sum::<usize>().min(largest_batch(&app));
+    let room = app.answers.room(weight).await?;
+    let made = Arc::clone(&app);
+    room.json(status, move || batch_answer(&made, taken, &request_id))
+        .await
+}
+
+/// In the order of the requests. After so much output, the rest is left where it is.
+fn batch_answer(app: &App, taken: Vec<Result<RunId, Fault>>, request_id: &str) -> BatchAnswer {
+    let mut left = largest_batch(app);
+    let mut item = |taken: Result<RunId, Fault>| {
+        let id = match taken {
+            Ok(id) => id,
+            Err(fault) => {
+                return BatchItem::Refused {
+                    error: fault.body(request_id),
+                };
+            }
+        };
+        let weight;
+        let mut view = match app.runner.find(id) {
+            Some(live) => {
+                weight = result_weight(&live);
+                RunView::of_live(&live, request_id)
+            }
+            None => match from_history(app, id, left) {
+                Ok((view, size)) => {
+                    weight = size;
+                    view
+                }
+                Err(error) => {
+                    return BatchItem::Refused {
+                        error: Fault::from(error).body(request_id),
+                    };
+                }
+            },
+        };
+        match left.checked_sub(weight) {
+            Some(rest) => left = rest,
+            None => view = view.without_output(),
+        }
+        BatchItem::Run(Box::new(view))
+    };
+    BatchAnswer {
+        runs: taken.into_iter().map(&mut item).collect(),
+    }
+}
+
+fn largest_batch(app: &App) -> usize {
+    let bytes = app.config.http.answers.get() / BATCH_SHARE;
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// A run that is remembered no more, with its output if that is no more than `left`, and how large that is.
+fn from_history(app: &App, id: RunId, left: usize) -> Result<(RunView, usize), StoreError> {
+    app.archive.read_run(|history| {
+        let run = history.get(id)?;
+        let size = kept_bytes(&run);
+        let output = if size <= left {
+            history.output(id)?
+        } else {
+            Vec::new()
+        };
+        Ok((RunView::of_stored(run, &output), size))
+    })
 }
 
 pub(super) async fn payload(
@@ -135,24 +212,30 @@ pub(super) async fn payload(
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
     let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
-    let (sealed, mut submission) = payload::check(&bytes, app.runner.bounds())?;
+    let (sealed, mut submission) = app.check_payload(bytes).await?;
     submission.work.room = Some(room);
     let live = submit(&app, submission, &caller)?;
-    let ended = await_or_cancel(&app, &live).await;
-    let Some(ended) = ended else {
-        return Err(Fault::internal("the run was lost"));
-    };
-    let envelope = match &ended.outcome {
-        Outcome::Finished(finished) => payload::envelope(&sealed, &finished.record)?,
+    await_or_cancel(&app, &live).await;
+    let id = live.id;
+    let (ended, room) = result(&app, live).await?;
+    match &ended.outcome {
+        Outcome::Finished(_) => {}
         Outcome::Failed(fault) => return Err(fault.clone()),
-        Outcome::Expired => return Err(Refusal::DeadlinePassed.because(format!("run {}", live.id))),
+        Outcome::Expired => return Err(Refusal::DeadlinePassed.because(format!("run {id}"))),
         Outcome::CanceledInQueue => {
-            let detail = format!("run {} was cancelled before its turn came", live.id);
+            let detail = format!("run {id} was cancelled before its turn came");
             return Err(Refusal::RunEnded.because(detail));
         }
-    };
-    let mut response = Json(envelope).into_response();
-    if let Ok(id) = HeaderValue::from_str(&live.id.to_string()) {
+    }
+    let making = tokio::task::spawn_blocking(move || match &ended.outcome {
+        Outcome::Finished(finished) => payload::envelope(&sealed, &finished.record),
+        _ => Err(Fault::internal("the run was lost")),
+    });
+    let made = making.await;
+    let envelope =
+        made.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))?;
+    let mut response = room.json(StatusCode::OK, move || envelope).await?;
+    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
         response.headers_mut().insert("x-run-id", id);
     }
     Ok(response)
@@ -171,11 +254,29 @@ pub(super) fn submit(
     )
 }
 
+/// The result of a run that has ended, with the room for an answer. Where others have to be read first, it is not held meanwhile.
+pub(super) async fn result(app: &App, live: Arc<Live>) -> Result<(Arc<Ended>, AnswerRoom), Fault> {
+    let (id, weight) = (live.id, result_weight(&live));
+    let (live, room) = match app.answers.room_now(weight) {
+        Some(room) => (Some(live), room),
+        None => {
+            drop(live);
+            let room = app.answers.room(weight).await?;
+            (app.runner.find(id), room)
+        }
+    };
+    match live.as_deref().map(Live::phase) {
+        Some(Phase::Ended(ended)) => Ok((ended, room)),
+        Some(_) => Err(Fault::internal("the run was lost")),
+        None => {
+            let detail = format!("run {id} has ended and is history by now");
+            Err(Refusal::AnswersFull.because(detail))
+        }
+    }
+}
+
 /// Nobody else knows this run: when its client goes, it goes.
-pub(super) async fn await_or_cancel(
-    app: &App,
-    live: &Arc<Live>,
-) -> Option<Arc<crate::live::Ended>> {
+pub(super) async fn await_or_cancel(app: &App, live: &Arc<Live>) -> Option<Arc<Ended>> {
     let guard = app.abandoned(live);
     let ended = live.ended().await;
     guard.disarm();
@@ -183,38 +284,82 @@ pub(super) async fn await_or_cancel(
 }
 
 /// 200 with the result, 202 before there is one, the engine's own error where it could not be run.
-fn answer(live: &Live, request_id: &str) -> Response {
-    let view = RunView::of_live(live, request_id);
-    let location = HeaderValue::from_str(&format!("/v1/runs/{}", live.id));
-    let mut response = match live.phase() {
-        crate::live::Phase::Ended(ended) => match &ended.outcome {
-            Outcome::Failed(fault) => fault.clone().into_response(),
-            Outcome::Expired => Refusal::DeadlinePassed
-                .because(format!("run {}", live.id))
-                .into_response(),
-            Outcome::Finished(_) | Outcome::CanceledInQueue => Json(view).into_response(),
+async fn answer(app: &Arc<App>, live: Arc<Live>, request_id: &str) -> Result<Response, Fault> {
+    let id = live.id;
+    let location = HeaderValue::from_str(&format!("/v1/runs/{id}"));
+    let status = match live.phase() {
+        Phase::Ended(ended) => match &ended.outcome {
+            Outcome::Failed(fault) => Err(fault.clone()),
+            Outcome::Expired => Err(Refusal::DeadlinePassed.because(format!("run {id}"))),
+            Outcome::Finished(_) | Outcome::CanceledInQueue => Ok(StatusCode::OK),
         },
-        _ => (StatusCode::ACCEPTED, Json(view)).into_response(),
+        Phase::Queued | Phase::Running { .. } => Ok(StatusCode::ACCEPTED),
+    };
+    let mut response = match status {
+        Ok(status) => view(app, live, status, request_id).await?,
+        Err(fault) => fault.into_response(),
     };
     if let Ok(location) = location {
         response.headers_mut().insert(header::LOCATION, location);
     }
-    response
+    Ok(response)
 }
 
-async fn stored(app: &Arc<App>, id: RunId) -> Result<Response, Fault> {
-    let view = app
-        .blocking(move |app| {
-            app.archive
-                .read_run(|history| Ok(RunView::of_stored(history.get(id)?, &history.output(id)?)))
-        })
+/// A run with its result. Where other answers have to be read first, the result is not held meanwhile.
+pub(super) async fn view(
+    app: &Arc<App>,
+    live: Arc<Live>,
+    status: StatusCode,
+    request_id: &str,
+) -> Result<Response, Fault> {
+    let (id, weight) = (live.id, result_weight(&live));
+    let request_id = request_id.to_owned();
+    let (live, room) = match app.answers.room_now(weight) {
+        Some(room) => (Some(live), room),
+        None => {
+            drop(live);
+            let room = app.answers.room(weight).await?;
+            (app.runner.find(id), room)
+        }
+    };
+    match live {
+        Some(live) => {
+            let make = move || RunView::of_live(&live, &request_id);
+            room.json(status, make).await
+        }
+        None => {
+            drop(room);
+            stored(app, id).await
+        }
+    }
+}
+
+pub(super) fn result_weight(live: &Live) -> usize {
+    match live.phase() {
+        Phase::Ended(ended) => ended.weight() + live.weight(),
+        Phase::Queued | Phase::Running { .. } => live.weight(),
+    }
+}
+
+/// What the history has of its output.
+pub(super) fn kept_bytes(run: &StoredRun) -> usize {
+    let kept = run.log.stdout.bytes.saturating_add(run.log.stderr.bytes);
+    usize::try_from(kept).unwrap_or(usize::MAX)
+}
+
+pub(super) async fn stored(app: &Arc<App>, id: RunId) -> Result<Response, Fault> {
+    let gone = |fault: Fault| match fault.code {
+        code if code == ErrorCode::HistoryNotFound.as_str() => Fault::coded(
+            ErrorCode::HistoryNotFound,
+            format!("run {id} was removed from the history"),
+        ),
+        _ => fault,
+    };
+    let run = app.blocking(move |app| app.archive.read_run(|history| history.get(id)));
+    let run = run.await.map_err(gone)?;
+    let room = app.answers.room(kept_bytes(&run)).await?;
+    let output = app.blocking(move |app| app.archive.read_run(|history| history.output(id)));
+    let output = output.await.map_err(gone)?;
+    room.json(StatusCode::OK, move || RunView::of_stored(run, &output))
         .await
-        .map_err(|fault| match fault.code {
-            code if code == ErrorCode::HistoryNotFound.as_str() => Fault::coded(
-                ErrorCode::HistoryNotFound,
-                format!("run {id} was removed from the history"),
-            ),
-            _ => fault,
-        })?;
-    Ok(Json(view).into_response())
 }

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, delete, get, post};
 
-use super::{about, execute, output, runs, submit};
+use super::{about, execute, export, output, runs, submit};
 use crate::app::App;
 use crate::fault::{Fault, Refusal};
 use crate::middleware;
@@ -74,7 +74,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/v1/runs",
-        summary: "Run a command or source code. Answers when it has ended, or at once with `wait: false`. An `Idempotency-Key` makes a repetition the same run; without one, a run whose client goes away while waiting is cancelled.",
+        summary: "Run a command or source code. Answers when it has ended, or at once with `wait: false`. An `Idempotency-Key` makes a repetition the same run; without one, a run whose client goes away while waiting is cancelled. As `multipart/form-data` the request is the part `request`, and files come as parts `file` or `executable`, each with its path as filename.",
         access: Access::Scope("run"),
         takes: Some("RunRequest"),
         gives: &[(200, JSON, "RunView"), (202, JSON, "RunView")],
@@ -144,7 +144,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         method: Method::Get,
         path: "/v1/runs/{id}/events",
-        summary: "A run as it happens: server-sent events `state`, `output`, `end`. `Last-Event-ID` goes on where a reader was.",
+        summary: "A run as it happens: server-sent events `state`, `output`, `usage`, `end`, or `error` when it cannot go on. `Last-Event-ID` goes on where a reader was.",
         access: Access::Scope("read"),
         takes: None,
         gives: &[(200, "text/event-stream", "")],
@@ -172,6 +172,16 @@ pub(crate) const ROUTES: &[Route] = &[
         handler: || get(output::artifact),
     },
     Route {
+        method: Method::Get,
+        path: "/v1/runs/{id}/export",
+        summary: "A run that has ended with everything that it left, as a bundle: what `cofferdam export` writes and `cofferdam import` reads.",
+        access: Access::Scope("read"),
+        takes: None,
+        gives: &[(200, "application/zip", "")],
+        patience: Patience::Run,
+        handler: || get(export::export),
+    },
+    Route {
         method: Method::Post,
         path: "/v1/payloads",
         summary: "Execute a sealed payload; the answer is its result envelope.",
@@ -185,7 +195,7 @@ pub(crate) const ROUTES: &[Route] = &[
         method: Method::Get,
         path: "/v1/languages",
         summary: "The languages that source code can be in.",
-        access: Access::Scope("read"),
+        access: Access::Scope("any"),
         takes: None,
         gives: &[(200, JSON, "Languages")],
         patience: Patience::Short,

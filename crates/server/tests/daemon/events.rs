@@ -126,3 +126,57 @@ fn a_run_from_the_history_is_told_from_its_beginning() {
     assert_eq!(names, ["state", "state", "output", "end"]);
     assert_eq!(output(&events), "old\n");
 }
+
+#[test]
+fn what_a_run_uses_is_told_while_it_goes_on_and_moves_no_reader() {
+    let daemon = Daemon::start(|_| {}).unwrap();
+    let run = submit(&daemon, "echo x; while :; do :; done").unwrap();
+    let mut stream = open(&daemon, &run, None).unwrap();
+    let mut samples = Vec::new();
+    let mut last = String::new();
+    while samples.len() < 3 {
+        let (id, name, data) = read_event(&mut stream).unwrap().expect("it goes on");
+        if name == "usage" {
+            assert!(last.is_empty() || id == last, "{id} after {last}");
+            samples.push(data);
+        }
+        last = id;
+    }
+    let cpu = |sample: &Value| sample["cpu_ms"].as_f64().unwrap();
+    assert!(cpu(&samples[2]) > cpu(&samples[0]), "{samples:?}");
+    for sample in &samples {
+        assert!(sample["memory_bytes"].as_u64().unwrap() > 0, "{sample}");
+        assert!(sample["processes"].as_u64().unwrap() >= 1, "{sample}");
+    }
+    daemon
+        .send("DELETE", &format!("/v1/runs/{run}"), &[], b"")
+        .unwrap();
+    assert_eq!(rest(&mut stream).unwrap().last().unwrap().1, "end");
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_ends_the_stream_with_an_error() {
+    let daemon = Daemon::start(|_| {}).unwrap();
+    let run = submit(&daemon, "echo x; sleep 60").unwrap();
+    let mut stream = open(&daemon, &run, None).unwrap();
+    while read_event(&mut stream).unwrap().expect("it goes on").1 != "output" {}
+    let journal = daemon.dir.path().join(format!("data/spool/{run}.run"));
+    std::fs::remove_file(&journal).unwrap();
+    // Links are not followed.
+    std::os::unix::fs::symlink("/dev/null", &journal).unwrap();
+    let events = rest(&mut stream).unwrap();
+    let errors: Vec<_> = events
+        .iter()
+        .filter(|(_, name, _)| name == "error")
+        .collect();
+    assert_eq!(errors.len(), 1, "{events:?}");
+    assert_eq!(events.last().unwrap().1, "error");
+    assert_eq!(
+        errors[0].2["error_code"], "history.unavailable",
+        "{events:?}"
+    );
+    std::fs::remove_file(&journal).unwrap();
+    daemon
+        .send("DELETE", &format!("/v1/runs/{run}"), &[], b"")
+        .unwrap();
+}

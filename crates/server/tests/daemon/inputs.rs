@@ -119,7 +119,8 @@ fn inputs_do_not_see_what_others_left() {
 #[test]
 fn a_handler_gets_the_event_of_each_input() {
     let daemon = Daemon::start(|_| {}).unwrap();
-    let code = "def handler(event):\n    if event is None: raise ValueError('none')\n    return event * 2";
+    let code =
+        "def handler(event):\n    if event is None: raise ValueError('none')\n    return event * 2";
     let body = json!({
         "language": "python", "code": code,
         "inputs": [{"event": 1}, {"event": "ab"}, {"event": null}, {"event": {}}],
@@ -209,7 +210,8 @@ fn every_problem_of_the_inputs_is_named_before_anything_runs() {
 fn a_failed_compile_is_one_answer_and_is_kept_under_its_own_id() {
     let daemon = Daemon::start(|_| {}).unwrap();
     for inputs in [Value::Null, json!([{"stdin": "1"}, {"stdin": "2"}])] {
-        let body = json!({"language": "c", "code": "int main(void) { return oops; }", "inputs": inputs});
+        let body =
+            json!({"language": "c", "code": "int main(void) { return oops; }", "inputs": inputs});
         let Some(run) = run(&daemon, &body).unwrap() else {
             return;
         };
@@ -220,7 +222,9 @@ fn a_failed_compile_is_one_answer_and_is_kept_under_its_own_id() {
         );
         assert!(run["stderr"]["data"].as_str().unwrap().contains("oops"));
         let id = run["run_id"].as_str().unwrap().to_owned();
-        let logs = daemon.get(&format!("/v1/runs/{id}/logs?format=text")).unwrap();
+        let logs = daemon
+            .get(&format!("/v1/runs/{id}/logs?format=text"))
+            .unwrap();
         assert!(logs.text().contains("oops"), "{}", logs.text());
         let listed = daemon.get("/v1/runs?status=failure").unwrap().json();
         let kept = listed["runs"]
@@ -246,7 +250,9 @@ fn cancelling_ends_the_input_that_runs_and_those_that_wait() {
     let reply = daemon.post("/v1/runs", &body).unwrap();
     assert_eq!(reply.status, 202, "{}", reply.text());
     let path = reply.header("location").unwrap().to_owned();
-    daemon.until(&path, |run| run["state"] == "running").unwrap();
+    daemon
+        .until(&path, |run| run["state"] == "running")
+        .unwrap();
     daemon.send("DELETE", &path, &[], b"").unwrap();
     let run = daemon.until(&path, |run| run["state"] == "ended").unwrap();
     assert_eq!(run["status"], "canceled", "{run}");

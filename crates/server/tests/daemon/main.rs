@@ -10,5 +10,7 @@ mod lifecycle;
 mod openapi;
 mod queue;
 mod runs;
+mod slow_readers;
 mod support;
 mod tokens;
+mod uploads;

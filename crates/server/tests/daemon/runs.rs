@@ -296,3 +296,50 @@ fn a_sealed_payload_becomes_an_envelope() {
     let reply = daemon.post("/v1/payloads", &changed).unwrap();
     assert_eq!(reply.error(), (422, "payload.digest_mismatch".to_owned()));
 }
+
+#[test]
+fn a_sealed_payload_may_be_source_code() {
+    use cofferdam_contract::envelope::ResultEnvelope;
+    use cofferdam_contract::ids::Entropy;
+    use cofferdam_contract::seal::Draft;
+    let daemon = Daemon::start(|_| {}).unwrap();
+    let send = |task: Value, entropy: u8| {
+        let draft = json!({"contract_id": "c-1", "scope": "run code", "task": task});
+        let sealed = Draft::from_value(draft).unwrap();
+        let sealed = sealed
+            .seal(jiff::Timestamp::now(), Entropy([entropy; 16]))
+            .unwrap();
+        let reply = daemon.post("/v1/payloads", sealed.json()).unwrap();
+        (sealed, reply)
+    };
+    let code = "import json\nprint(json.dumps({'x': 1}))";
+    let (sealed, reply) = send(
+        json!({"kind": "source", "language": "python", "code": code}),
+        1,
+    );
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let envelope = ResultEnvelope::parse(&reply.body).unwrap();
+    envelope.check(&sealed).unwrap();
+    assert_eq!(reply.json()["output"]["stdout"], "{\"x\": 1}\n");
+    let id = reply.header("x-run-id").unwrap();
+    let run = daemon.get(&format!("/v1/runs/{id}")).unwrap().json();
+    assert_eq!(
+        (&run["kind"], &run["status"]),
+        (&json!("payload"), &json!("success"))
+    );
+    // Nothing was said of writing, so that it may not.
+    let writes = json!({"kind": "source", "language": "sh", "code": "touch here"});
+    let (_, reply) = send(writes, 2);
+    let run = reply.header("x-run-id").unwrap();
+    let run = daemon.get(&format!("/v1/runs/{run}")).unwrap().json();
+    assert!(
+        run["stderr"]["data"]
+            .as_str()
+            .unwrap()
+            .contains("Read-only"),
+        "{run}"
+    );
+    let unknown = json!({"kind": "source", "language": "cobol", "code": "x"});
+    let (_, reply) = send(unknown, 3);
+    assert_eq!(reply.error(), (422, "backend.unsupported_task".to_owned()));
+}

@@ -181,3 +181,12 @@ fn quotas_hold_and_turns_are_fair() {
     // One of the greedy ones was first in line; then it is the other's turn, before the rest.
     assert!(started(modest, &own) < started(greedy, &queued[1]));
 }
+
+#[test]
+fn the_languages_are_shown_to_every_token_and_to_nobody_without() {
+    let (guarded, secrets) = Guarded::start(vec![new("runner", &[Scope::Run])]).unwrap();
+    let with = guarded.ask(&secrets[0], "GET", "/v1/languages", &Value::Null);
+    assert_eq!(with.unwrap().status, 200);
+    let without = guarded.daemon.get("/v1/languages").unwrap();
+    assert_eq!(without.error(), (401, "auth.missing".to_owned()));
+}

@@ -61,7 +61,7 @@ pub(crate) enum Found {
 pub(crate) fn look(path: &Path) -> io::Result<Found> {
     let mut file = open(path)?;
     let writer = lock(&file)?;
-    let read = read_from(&mut file, 0)?;
+    let read = read_from(&mut file, 0, u64::MAX)?;
     if read.opening.is_none() && writer == Writer::Alive {
         return Ok(Found::BeingMade);
     }
@@ -117,11 +117,21 @@ pub fn of_run(dir: &DataDir, run: RunId) -> Result<Option<Read>, StoreError> {
 
 /// What came after `from`, where an earlier call ended, and whether more may come. `None` when the journal has been adopted.
 pub fn follow(dir: &DataDir, run: RunId, from: u64) -> Result<Option<(Read, Writer)>, StoreError> {
+    follow_some(dir, run, from, u64::MAX)
+}
+
+/// The same, no more than a frame beyond `at_most` bytes of it, for whoever reads slower than it can be read.
+pub fn follow_some(
+    dir: &DataDir,
+    run: RunId,
+    from: u64,
+    at_most: u64,
+) -> Result<Option<(Read, Writer)>, StoreError> {
     let path = super::path(dir, run);
     // Asked before reading: what a writer wrote last is there when it is gone.
     let found = open(&path).and_then(|mut file| {
         let writer = lock(&file)?;
-        let read = read_from(&mut file, from)?;
+        let read = read_from(&mut file, from, at_most)?;
         Ok((read, writer))
     });
     match found {
@@ -131,7 +141,7 @@ pub fn follow(dir: &DataDir, run: RunId, from: u64) -> Result<Option<(Read, Writ
     }
 }
 
-fn read_from(file: &mut File, from: u64) -> io::Result<Read> {
+fn read_from(file: &mut File, from: u64, at_most: u64) -> io::Result<Read> {
     let mut found = Read::default();
     if !file.metadata()?.is_file() {
         return Ok(found);
@@ -152,6 +162,9 @@ fn read_from(file: &mut File, from: u64) -> io::Result<Read> {
             break;
         }
         found.end += u64::try_from(FRAME_HEAD + body.len()).unwrap_or(0);
+        if found.end.saturating_sub(from) >= at_most {
+            break;
+        }
     }
     Ok(found)
 }

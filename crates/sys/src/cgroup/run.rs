@@ -29,6 +29,14 @@ pub struct Counters {
     pub forks_refused: u64,
 }
 
+/// What is in the group at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Current {
+    pub memory: Option<u64>,
+    /// Processes and threads.
+    pub processes: Option<u64>,
+}
+
 /// Why a control group could not be made or bounded.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
@@ -89,6 +97,13 @@ impl RunGroup {
         match &self.version {
             Version::V1(group) => group.counters(),
             Version::V2(group) => group.counters(),
+        }
+    }
+
+    pub fn current(&self) -> Current {
+        match &self.version {
+            Version::V1(group) => group.current(),
+            Version::V2(group) => group.current(),
         }
     }
 

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal};
 
 use super::attributes::{self, Counter};
 use super::find::V1Places;
-use super::run::{Bounds, CgroupError, Counters};
+use super::run::{Bounds, CgroupError, Counters, Current};
 
 /// The groups of one run, one for each controller that it needs.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Group {
     oom_control: Counter,
     pids_events: Counter,
     pids_peak: Counter,
+    memory_current: Counter,
+    pids_current: Counter,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,8 @@ impl Group {
             oom_control: Counter::new("memory.oom_control"),
             pids_events: Counter::new("pids.events"),
             pids_peak: Counter::new("pids.peak"),
+            memory_current: Counter::new("memory.usage_in_bytes"),
+            pids_current: Counter::new("pids.current"),
         };
         group.bound(bounds)?;
         Ok(group)
@@ -94,6 +98,13 @@ impl Group {
             oom_kills: self.oom_control.keyed(memory, "oom_kill").unwrap_or(0),
             processes_peak: self.pids_peak.number(pids),
             forks_refused: self.pids_events.keyed(pids, "max").unwrap_or(0),
+        }
+    }
+
+    pub(super) fn current(&self) -> Current {
+        Current {
+            memory: self.memory_current.number(dir_of(&self.memory)),
+            processes: self.pids_current.number(dir_of(&self.pids)),
         }
     }
 

@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::attributes::{self, Counter};
 use super::find::V2Place;
-use super::run::{Bounds, CgroupError, Counters};
+use super::run::{Bounds, CgroupError, Counters, Current};
 
 /// The sandbox's init lives in the group too and is not one of the program's processes.
 const INIT: u64 = 1;
@@ -21,6 +21,8 @@ pub(super) struct Group {
     memory_events: Counter,
     pids_events: Counter,
     pids_peak: Counter,
+    memory_current: Counter,
+    pids_current: Counter,
 }
 
 impl Group {
@@ -45,6 +47,8 @@ impl Group {
             memory_events: Counter::new("memory.events"),
             pids_events: Counter::new("pids.events"),
             pids_peak: Counter::new("pids.peak"),
+            memory_current: Counter::new("memory.current"),
+            pids_current: Counter::new("pids.current"),
         };
         group.bound(bounds)?;
         Ok(group)
@@ -91,6 +95,15 @@ impl Group {
                 .number(dir)
                 .map(|peak| peak.saturating_sub(INIT)),
             forks_refused: self.pids_events.keyed(dir, "max").unwrap_or(0),
+        }
+    }
+
+    pub(super) fn current(&self) -> Current {
+        let dir = Some(self.dir.as_fd());
+        let processes = self.pids_current.number(dir);
+        Current {
+            memory: self.memory_current.number(dir),
+            processes: processes.map(|all| all.saturating_sub(INIT)),
         }
     }
 
