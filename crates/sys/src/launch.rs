@@ -142,8 +142,19 @@ extern "C" fn begin(argument: *mut libc::c_void) -> libc::c_int {
     become_init(unsafe { &*argument.cast::<Inner>() }, Order::AtOnce)
 }
 
+/// Only dropped when something panics: what it stands in never returns.
+struct EndOnUnwind;
+
+impl Drop for EndOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
 /// In a version 2 group, whatever helps init is counted there, against the program's processes: then it works alone.
 fn become_init(inner: &Inner, order: Order) -> ! {
+    // In a copy of us, unwinding would come out as a second supervisor.
+    let _never = EndOnUnwind;
     // SAFETY: this process's own copy of the descriptor, which nothing in it closes.
     let control = unsafe { BorrowedFd::borrow_raw(inner.control) };
     init::run(&inner.blueprint, control, &inner.keep, inner.lent, order)

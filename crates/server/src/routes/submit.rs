@@ -261,7 +261,8 @@ pub(super) async fn result(app: &App, live: Arc<Live>) -> Result<(Arc<Ended>, An
         Some(room) => (Some(live), room),
         None => {
             drop(live);
-            let room = app.answers.room(weight).await?;
+            let room = app.answers.room(weight).await;
+            let room = room.map_err(|fault| about(fault, id))?;
             (app.runner.find(id), room)
         }
     };
@@ -318,7 +319,8 @@ pub(super) async fn view(
         Some(room) => (Some(live), room),
         None => {
             drop(live);
-            let room = app.answers.room(weight).await?;
+            let room = app.answers.room(weight).await;
+            let room = room.map_err(|fault| about(fault, id))?;
             (app.runner.find(id), room)
         }
     };
@@ -332,6 +334,12 @@ pub(super) async fn view(
             stored(app, id).await
         }
     }
+}
+
+/// So that whoever gets no answer knows what to ask for later.
+fn about(mut fault: Fault, id: RunId) -> Fault {
+    fault.detail = format!("run {id}: {}", fault.detail);
+    fault
 }
 
 pub(super) fn result_weight(live: &Live) -> usize {
