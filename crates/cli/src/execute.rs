@@ -8,21 +8,26 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::{Ending, SetupFailureKind};
 use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope, Status};
 use cofferdam_contract::ids;
+use cofferdam_contract::payload::FilesystemWrite;
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::request::{BackendName, Grant, Root};
+use cofferdam_contract::request::{BackendName, Grant, Request, Root, Workspace, WorkspaceAccess};
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
+use cofferdam_contract::task::{SourceTask, Task};
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_store::DataDir;
 use cofferdam_store::model::RunKind;
+use cofferdam_toolchain::Source;
 use jiff::Timestamp;
 
 use crate::arguments::{ExecuteArgs, Places};
 use crate::config::Choice;
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::language::{self, Prepared};
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
 
@@ -34,6 +39,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     sealed
         .check_deadline(now)
         .map_err(|expired| Failure::new(ErrorCode::PayloadExpired, expired.to_string()))?;
+    let dir = history::place(places.data_dir.clone());
     let place = place(backend, args.workspace.as_deref());
     let settings = history::settings(places.config)?;
     let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
@@ -42,7 +48,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         recording.payload = Some(sealed.json().clone());
     }
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
-    let (envelope, record) = answer(&sealed, place, &args.worker, recording)?;
+    let (envelope, record) = answer(&sealed, place, dir.as_ref(), &args.worker, recording)?;
     failure::print(&pretty(&envelope)?)?;
     history::tell_unrecorded(&record);
     history::afterwards(&record, kept_in.as_ref(), &settings);
@@ -77,29 +83,43 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
     }
 }
 
-/// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too; a sandbox that could not be
-/// built is none.
+/// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too, and so is code that does not compile; a sandbox that could not be
+/// built is none. Source code is laid out below `dir`.
 pub(crate) fn answer(
     sealed: &Sealed,
     place: RunPlace,
+    dir: Option<&DataDir>,
     worker: &str,
     recording: Option<Recording>,
 ) -> Result<(ResultEnvelope, RunRecord), Failure> {
-    let request = sealed.to_request(place).map_err(|unsupported| {
-        Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
-    })?;
+    let host = Host::detect();
+    let at_most = capture(sealed)?;
+    let code = match &sealed.payload().task {
+        Task::Source(task) => Some(code(task, &place, dir, &host)?),
+        Task::Command(_) | Task::Wasm(_) | Task::Project(_) => None,
+    };
+    let request = match &code {
+        Some(code) => source_request(sealed, place, code),
+        None => sealed.to_request(place).map_err(|unsupported| {
+            Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
+        })?,
+    };
     let grant = Grant::new(request)
         .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
-    let at_most = capture(sealed)?;
     let cancel = cofferdam_engine::cancel_on_signals()?;
+    if let Some(code) = &code
+        && let Some(mut failed) = code.failed_compile(&host, cancel.as_fd())?
+    {
+        failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
+        return Ok((envelope(sealed, &failed, worker)?, failed));
+    }
     let record = pipeline::run(
         grant,
         Streams {
             recording,
-            usage: None,
             ..streams(sealed, at_most, cancel.as_fd())
         },
-        &Host::detect(),
+        &host,
     )?;
     if let Ending::NeverStarted(failure) = &record.ending
         && failure.kind == SetupFailureKind::Sandbox
@@ -108,6 +128,61 @@ pub(crate) fn answer(
     }
     let envelope = envelope(sealed, &record, worker)?;
     Ok((envelope, record))
+}
+
+/// Code runs in a directory of its own, in the sandbox that shows it as the workspace.
+fn code(
+    task: &SourceTask,
+    place: &RunPlace,
+    dir: Option<&DataDir>,
+    host: &Host,
+) -> Result<Prepared, Failure> {
+    let unsupported = |message: &str| Failure::new(ErrorCode::BackendUnsupportedTask, message);
+    if place.backend != BackendName::Native {
+        return Err(unsupported(
+            "--backend: source tasks run in the native backend; leave it out",
+        ));
+    }
+    if place.workspace.is_some() {
+        return Err(unsupported(
+            "--workspace: source tasks have a directory of their own; leave it out",
+        ));
+    }
+    let dir = dir.ok_or_else(|| {
+        let fix = "says where the code is laid out; name a directory";
+        Failure::problem("--data-dir", "", fix)
+    })?;
+    let source = Source::script(task.code.clone());
+    language::prepare_source(&task.language, &source, dir, host)
+        .map_err(|failure| failure.with_code(ErrorCode::BackendUnsupportedTask))
+}
+
+fn source_request(sealed: &Sealed, place: RunPlace, code: &Prepared) -> Request {
+    let payload = sealed.payload();
+    let step = &code.job.run;
+    let access = match payload.filesystem_write {
+        FilesystemWrite::Allowed => WorkspaceAccess::ReadWrite,
+        FilesystemWrite::Denied => WorkspaceAccess::ReadOnly,
+    };
+    Request {
+        argv: step.argv.iter().map(Into::into).collect(),
+        env: step
+            .env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
+        cwd: None,
+        limits: payload.limits.clone(),
+        waived: place.waived,
+        network: payload.network,
+        root: place.root,
+        workspace: Some(Workspace {
+            access,
+            ..code.workspace()
+        }),
+        mounts: Vec::new(),
+        backend: place.backend,
+    }
 }
 
 /// Everything within the limit is kept, so that what is cut off is always over the limit.

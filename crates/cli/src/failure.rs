@@ -19,6 +19,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// The same failure under the code that fits where it happened.
+    pub(crate) fn with_code(self, code: ErrorCode) -> Self {
+        Self { code, ..self }
+    }
+
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,

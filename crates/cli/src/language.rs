@@ -39,14 +39,23 @@ pub(crate) fn prepare(
     data_dir: &DataDir,
     host: &Host,
 ) -> Result<Prepared, Failure> {
+    prepare_source(name, &source(args)?, data_dir, host)
+}
+
+/// The same for code that came another way.
+pub(crate) fn prepare_source(
+    name: &str,
+    source: &Source,
+    data_dir: &DataDir,
+    host: &Host,
+) -> Result<Prepared, Failure> {
     let catalogue =
         Catalogue::builtin().map_err(|bad| Failure::new(ErrorCode::Internal, bad.to_string()))?;
     let language = catalogue
         .find(name)
         .map_err(|unknown| Failure::new(ErrorCode::InputInvalid, unknown.to_string()))?;
-    let source = source(args)?;
-    let toolchain = choose(language, &source, host)?;
-    let job = plan(language, toolchain, &source)
+    let toolchain = choose(language, source, host)?;
+    let job = plan(language, toolchain, source)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
     private_dir::sweep_best_effort(data_dir);
     let dir = PrivateDir::create(data_dir, RunId::new())?;
@@ -71,18 +80,27 @@ impl Prepared {
         host: &Host,
         cancel: BorrowedFd<'_>,
     ) -> Result<Option<ExitCode>, Failure> {
+        let Some(record) = self.failed_compile(host, cancel)? else {
+            return Ok(None);
+        };
+        for stream in [&record.stdout, &record.stderr] {
+            show(stream);
+        }
+        Ok(Some(ExitCode::from(codes::exit_code(&record.ending))))
+    }
+
+    /// How compiling failed; `None` where it went well, or there was nothing to compile.
+    pub(crate) fn failed_compile(
+        &self,
+        host: &Host,
+        cancel: BorrowedFd<'_>,
+    ) -> Result<Option<RunRecord>, Failure> {
         let Some(step) = &self.job.compile else {
             return Ok(None);
         };
         let limits = step.needs.raise(&Limits::DEFAULT);
         let record = carry_out(step, limits, Some(self.workspace()), host, Some(cancel))?;
-        if record.exit_code == Some(0) {
-            return Ok(None);
-        }
-        for stream in [&record.stdout, &record.stderr] {
-            show(stream);
-        }
-        Ok(Some(ExitCode::from(codes::exit_code(&record.ending))))
+        Ok((record.exit_code != Some(0)).then_some(record))
     }
 
     /// What the channel must keep, if there is one: one byte more than an answer may have shows an excess.

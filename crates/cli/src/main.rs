@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Verb::Run(args) => run::run(*args, places),
         Verb::Seal(args) => seal::seal(&args),
         Verb::Execute(args) => execute::execute(&args, places),
-        Verb::Verify(args) => verify::verify(&args),
+        Verb::Verify(args) => verify::verify(&args, places),
         Verb::Serve(args) => serve::serve(&args, places),
         Verb::Token(args) => serve::token(args, places),
         Verb::Runs(args) => runs::runs(args, places),

@@ -8,17 +8,19 @@ use cofferdam_contract::envelope::{ResultEnvelope, Status};
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::verdict::Violation;
+use cofferdam_store::DataDir;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::arguments::VerifyArgs;
+use crate::arguments::{Places, VerifyArgs};
 use crate::execute;
 use crate::failure::visible;
 use crate::failure::{self, Failure};
+use crate::history;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
 
-pub(crate) fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn verify(args: &VerifyArgs, places: Places) -> Result<ExitCode, Failure> {
     if args.payload == args.envelope && args.payload.as_os_str() == "-" {
         let message = "payload and envelope cannot both be `-`; name a file for one of them";
         return Err(Failure::new(ErrorCode::InputInvalid, message));
@@ -34,7 +36,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
                 .err()
                 .map(Problems::into_vec)
                 .unwrap_or_default();
-            let rerun = args.rerun.then(|| rerun(args, &sealed, &envelope));
+            let dir = history::place(places.data_dir);
+            let rerun = args
+                .rerun
+                .then(|| rerun(args, &sealed, &envelope, dir.as_ref()));
             (problems, rerun.transpose()?)
         }
     };
@@ -74,9 +79,14 @@ struct Rerun {
 }
 
 /// Does the work here and compares what must be the same: the status, the output, and the rule that was broken. Times and memory are not.
-fn rerun(args: &VerifyArgs, sealed: &Sealed, claimed: &ResultEnvelope) -> Result<Rerun, Failure> {
+fn rerun(
+    args: &VerifyArgs,
+    sealed: &Sealed,
+    claimed: &ResultEnvelope,
+    dir: Option<&DataDir>,
+) -> Result<Rerun, Failure> {
     let place = execute::place(execute::backend(args.backend)?, args.workspace.as_deref());
-    let (ours, _) = execute::answer(sealed, place, "verifier", None)?;
+    let (ours, _) = execute::answer(sealed, place, dir, "verifier", None)?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));
     let mut differences = Vec::new();
     let mut compare = |field: &str, same: bool, claimed: String, ours: String| {

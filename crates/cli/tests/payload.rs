@@ -658,12 +658,14 @@ fn what_this_version_cannot_do_is_refused_and_not_tried() {
         let payload = desk.seal(draft);
         cofferdam(&["execute".as_ref(), payload.as_ref()])
     };
-    let source = with(
-        shell(""),
-        "task",
-        json!({ "kind": "source", "language": "python", "code": "1" }),
-    );
-    assert_refused(&execute(&source), "backend.unsupported_task");
+    for task in [
+        json!({ "kind": "wasm", "module_base64": "AGFzbQEAAAA=" }),
+        json!({ "kind": "project", "action": "build" }),
+        json!({ "kind": "source", "language": "cobol", "code": "1" }),
+    ] {
+        let draft = with(shell(""), "task", task);
+        assert_refused(&execute(&draft), "backend.unsupported_task");
+    }
     assert_refused(
         &execute(&with(shell("true"), "network_allowed", true)),
         "payload.invalid",
@@ -810,4 +812,26 @@ fn doctor_says_that_switched_off_control_groups_are_switched_off() {
         .unwrap();
     assert_eq!(fraction["mark"], "missing");
     assert_eq!(fraction["enforced_by"], Value::Null);
+}
+
+#[test]
+fn source_code_is_executed_in_its_language_and_what_does_not_compile_is_an_answer() {
+    let desk = Desk::new();
+    let execute = |task: Value| {
+        let payload = desk.seal(&with(shell(""), "task", task));
+        let done = cofferdam(&["execute".as_ref(), payload.as_ref()]);
+        serde_json::from_slice::<Value>(&done.stdout)
+            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&done.stderr)))
+    };
+    let python = "import json\nprint(json.dumps({'sum': 1 + 2}))";
+    let envelope = execute(json!({ "kind": "source", "language": "python", "code": python }));
+    assert_eq!(envelope["status"], "SUCCESS", "{envelope}");
+    assert!(envelope.to_string().contains("sum"), "{envelope}");
+    if !std::path::Path::new("/usr/bin/cc").exists() {
+        return;
+    }
+    let bad = "int main(void) { return oops; }";
+    let envelope = execute(json!({ "kind": "source", "language": "c", "code": bad }));
+    assert_eq!(envelope["status"], "ERROR", "{envelope}");
+    assert!(envelope.to_string().contains("oops"), "{envelope}");
 }

@@ -5,6 +5,7 @@
 mod answers;
 mod app;
 mod archive;
+mod asked_limits;
 mod auth;
 mod body;
 mod capacity;
