@@ -134,13 +134,14 @@ const fn yes() -> bool {
 impl RunRequest {
     /// Blocks where a language is asked for that has not been probed yet.
     pub(crate) fn check(
-        self,
+        mut self,
         bounds: &RunBounds,
         languages: &Languages,
         host: &Host,
     ) -> Result<Submission, Fault> {
         let mut problems = Vec::new();
-        let files = self.placed(&mut problems);
+        let uploads = std::mem::take(&mut self.uploads);
+        let files = self.placed(uploads, &mut problems);
         let stdin = self.input(&mut problems);
         let parent = self.parent_id(&mut problems);
         check_tags(&self.tags, &mut problems);
@@ -323,8 +324,8 @@ impl RunRequest {
         }
     }
 
-    fn placed(&self, problems: &mut Vec<Problem>) -> Vec<PlacedFile> {
-        let count = self.files.len() + self.uploads.len();
+    fn placed(&self, uploads: Vec<PlacedFile>, problems: &mut Vec<Problem>) -> Vec<PlacedFile> {
+        let count = self.files.len() + uploads.len();
         if count > MAX_FILES {
             let fix = format!("are too many; send at most {MAX_FILES}");
             problems.push(Problem::new("files", count, fix));
@@ -352,10 +353,10 @@ impl RunRequest {
                 },
             });
         }
-        for (index, file) in self.uploads.iter().enumerate() {
+        for (index, file) in uploads.iter().enumerate() {
             problems.extend(workspace::problem(&format!("file[{index}]"), &file.path));
         }
-        placed.extend(self.uploads.iter().cloned());
+        placed.extend(uploads);
         let mut names = std::collections::BTreeSet::new();
         for (index, file) in placed.iter().enumerate() {
             if !names.insert(&file.path) {
