@@ -5,7 +5,7 @@ use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::units::Bytes;
 use cofferdam_store::journal::Journal;
 use cofferdam_store::model::{Closing, StreamSeen};
-use cofferdam_store::sift::redact::Rules;
+use cofferdam_store::sift::redact::{self, Rules};
 use cofferdam_store::{DataDir, StoreError};
 use jiff::Timestamp;
 
@@ -25,13 +25,23 @@ pub(crate) fn keep(dir: &DataDir, live: &Live, work: &Work, record: &mut RunReco
 }
 
 fn write(dir: &DataDir, live: &Live, work: &Work, record: &RunRecord) -> Result<(), StoreError> {
-    let (mut opening, redactions) = archive::opening_of(live);
+    let rules = Rules::default();
+    let (mut opening, mut redactions) = archive::opening_of(live);
     opening.parent = work.parent;
     opening.payload = work.sealed.as_ref().map(|sealed| sealed.json().clone());
+    if let Some(payload) = &mut opening.payload {
+        redactions += redact::redact_json(&rules, payload);
+    }
+    let mut denials = record.denials.clone();
+    for denial in &mut denials {
+        let (what, found) = redact::redact_text(&rules, &denial.what);
+        denial.what = what;
+        redactions += found;
+    }
     if let Ok(started_at) = record.started_at.parse() {
         opening.started_at = started_at;
     }
-    let mut journal = Journal::begin(dir, &opening, Rules::default(), JOURNAL)?;
+    let mut journal = Journal::begin(dir, &opening, rules, JOURNAL)?;
     for (stream, captured) in [
         (Stream::Stdout, &record.stdout),
         (Stream::Stderr, &record.stderr),
@@ -50,7 +60,7 @@ fn write(dir: &DataDir, live: &Live, work: &Work, record: &RunRecord) -> Result<
         usage: record.usage,
         enforced_by: record.enforced_by.clone(),
         isolation: record.isolation.clone(),
-        denials: record.denials.clone(),
+        denials,
         changes: None,
         redactions,
         stdout: StreamSeen::default(),
