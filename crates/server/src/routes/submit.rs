@@ -307,7 +307,10 @@ async fn answer(app: &Arc<App>, live: Arc<Live>, request_id: &str) -> Result<Res
         Phase::Queued | Phase::Running { .. } => Ok(StatusCode::ACCEPTED),
     };
     let mut response = match status {
-        Ok(status) => view(app, live, status, request_id).await?,
+        // Also without room: where the result will be is told in any case.
+        Ok(status) => view(app, live, status, request_id)
+            .await
+            .unwrap_or_else(Fault::into_response),
         Err(fault) => fault.into_response(),
     };
     if let Ok(location) = location {
