@@ -106,6 +106,15 @@ pub(crate) struct RunArgs {
         requires = "language"
     )]
     pub(crate) event: Option<String>,
+    /// With --language: compile once and run for each input: the files of a directory, each as standard input, or a JSON list of `{"stdin", "args", "event"}`.
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Source code",
+        requires = "language",
+        conflicts_with_all = ["event", "stdin", "json"]
+    )]
+    pub(crate) inputs: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -166,7 +175,7 @@ pub(crate) struct RunArgs {
 }
 
 /// What is kept of a run.
-#[derive(Debug, PartialEq, Args, Default)]
+#[derive(Debug, Clone, PartialEq, Args, Default)]
 pub(crate) struct HistoryArgs {
     /// Mark the run, to find it by and to keep it from being pruned. Can be given more than once.
     #[arg(long, value_name = "KEY[=VALUE]", help_heading = "History")]
@@ -334,6 +343,7 @@ Examples:
   cofferdam run --json -- sh -c 'echo out; echo err >&2; exit 3'
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
+  cofferdam run --language c main.c --inputs tests/
 
 Exit code: the command's own, or
   124  wall time            137  memory, processes, or a kill signal

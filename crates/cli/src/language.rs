@@ -36,10 +36,17 @@ const KEPT: usize = 256 << 10;
 pub(crate) fn prepare(
     name: &str,
     args: &RunArgs,
+    first_event: Option<&serde_json::Value>,
     data_dir: &DataDir,
     host: &Host,
 ) -> Result<Prepared, Failure> {
-    prepare_source(name, &source(args)?, data_dir, host)
+    let mut source = source(args)?;
+    if let Some(event) = first_event {
+        source.mode = Mode::Handler {
+            event: event.clone(),
+        };
+    }
+    prepare_source(name, &source, data_dir, host)
 }
 
 /// The same for code that came another way.
@@ -101,6 +108,35 @@ impl Prepared {
         let limits = step.needs.raise(&Limits::DEFAULT);
         let record = carry_out(step, limits, Some(self.workspace()), host, Some(cancel))?;
         Ok((record.exit_code != Some(0)).then_some(record))
+    }
+
+    /// Another event, in the place of the one before it.
+    pub(crate) fn place_event(&self, event: &serde_json::Value) -> Result<(), Failure> {
+        let file = self
+            .job
+            .event_file(event)
+            .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+        if let Some(file) = file {
+            self.dir.replace(&file.path, &file.bytes, file.mode)?;
+        }
+        Ok(())
+    }
+
+    /// What a handler returned, and what it threw or why there is no answer.
+    pub(crate) fn told(
+        &self,
+        record: &RunRecord,
+    ) -> (Option<serde_json::Value>, Option<serde_json::Value>) {
+        let bytes = record.result.as_ref().and_then(CapturedStream::bytes);
+        match answer(self.job.result, &bytes.unwrap_or_default()) {
+            Ok(Answer::Returned(value)) => (Some(value), None),
+            Ok(Answer::Raised(raised)) => (None, Some(serde_json::json!(raised))),
+            Ok(Answer::Nothing) => (None, None),
+            Err(bad) => {
+                let raised = serde_json::json!({ "type": "NoAnswer", "message": bad.to_string(), "traceback": "" });
+                (None, Some(raised))
+            }
+        }
     }
 
     /// What the channel must keep, if there is one: one byte more than an answer may have shows an excess.

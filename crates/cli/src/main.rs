@@ -12,6 +12,7 @@ mod export;
 mod failure;
 mod history;
 mod import;
+mod inputs;
 mod key;
 mod language;
 mod man;

@@ -20,12 +20,14 @@ use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
 use crate::config::{self, Choice, Flags, Merged, Sources};
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::inputs::{self, Each, OneInput};
 use crate::language::{self, Prepared};
 
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
     let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
     let host = Host::detect();
-    let code = prepared(&args, &places, &host)?;
+    let inputs = args.inputs.as_deref().map(inputs::read).transpose()?;
+    let code = prepared(&args, inputs.as_deref(), &places, &host)?;
     if let Some(code) = &code
         && let Some(failed) = code.compile(&host, cancel.as_fd())?
     {
@@ -52,7 +54,8 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         built_in,
     ))
     .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
-    let recording = history::recording(&args.history, places.data_dir, &merged.history)?;
+    let mut recording =
+        history::recording(&args.history, places.data_dir.clone(), &merged.history)?;
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
     if let Some(code) = &code {
         let added = code.job.run.env.iter();
@@ -60,9 +63,23 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         args.env.splice(0..0, added);
         args.command = code.job.run.argv.iter().map(Into::into).collect();
     }
+    let kept = args.history.clone();
     let mut request = request(args, &merged)?;
     if let Some(code) = &code {
         request.workspace = Some(code.workspace());
+    }
+    if let (Some(inputs), Some(code)) = (inputs, &code) {
+        let each = Each {
+            code,
+            request,
+            host: &host,
+            cancel: cancel.as_fd(),
+        };
+        let dir = places.data_dir;
+        return each.run(inputs, || match recording.take() {
+            Some(first) => Ok(Some(first)),
+            None => history::recording(&kept, dir.clone(), &merged.history),
+        });
     }
     let grant = Grant::new(request)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
@@ -84,7 +101,12 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
 }
 
 /// Source code, where a language was named.
-fn prepared(args: &RunArgs, places: &Places, host: &Host) -> Result<Option<Prepared>, Failure> {
+fn prepared(
+    args: &RunArgs,
+    inputs: Option<&[OneInput]>,
+    places: &Places,
+    host: &Host,
+) -> Result<Option<Prepared>, Failure> {
     let Some(name) = &args.language else {
         return Ok(None);
     };
@@ -95,7 +117,8 @@ fn prepared(args: &RunArgs, places: &Places, host: &Host) -> Result<Option<Prepa
             "says where the code is laid out; name a directory",
         )
     })?;
-    language::prepare(name, args, &dir, host).map(Some)
+    let first_event = inputs.and_then(|inputs| inputs.first()?.event.as_ref());
+    language::prepare(name, args, first_event, &dir, host).map(Some)
 }
 
 /// Tells how it went, and what the command line exits with.

@@ -124,3 +124,70 @@ fn what_cannot_be_run_is_said() {
         assert!(ran.err().contains(said), "{args:?}: {ran:#?}");
     }
 }
+
+#[test]
+fn code_is_compiled_once_and_run_for_every_input() {
+    let host = host!(Need::Gcc);
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [("1.txt", "1"), ("2.txt", "x"), ("3.txt", "30")] {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    let code = "#include <stdio.h>\nint main(void) { int n; if (scanf(\"%d\", &n) != 1) return 3; printf(\"%d\", n + 1); return 0; }";
+    let path = dir.path().to_str().unwrap();
+    let ran = host.run(["run", "--language", "c", "--code", code, "--inputs", path]);
+    let lines: Vec<serde_json::Value> = ran
+        .out()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let told: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            (
+                line["input"].as_str(),
+                line["stdout"]["data"].as_str(),
+                line["exit_code"].as_i64(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (Some("1.txt"), Some("2"), Some(0)),
+            (Some("2.txt"), Some(""), Some(3)),
+            (Some("3.txt"), Some("31"), Some(0)),
+        ],
+        "{ran:#?}"
+    );
+    assert_eq!(ran.code(), 3);
+    let list = dir.path().join("list.json");
+    std::fs::write(&list, r#"[{"event": 1}, {"event": [2]}]"#).unwrap();
+    let ran = host.run([
+        "run",
+        "--language",
+        "python",
+        "--code",
+        "def handler(event):\n    return {'got': event}",
+        "--inputs",
+        list.to_str().unwrap(),
+    ]);
+    let values: Vec<String> = ran
+        .out()
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["return_value"].to_string()
+        })
+        .collect();
+    assert_eq!(values, [r#"{"got":1}"#, r#"{"got":[2]}"#], "{ran:#?}");
+    std::fs::write(&list, r#"[{"event": 1}, {"stdin": "x"}]"#).unwrap();
+    let mixed = host.run([
+        "run",
+        "--language",
+        "python",
+        "--code",
+        "1",
+        "--inputs",
+        list.to_str().unwrap(),
+    ]);
+    assert_eq!(mixed.code(), 125, "{mixed:#?}");
+}

@@ -37,7 +37,7 @@ impl From<PlacedFile> for FileRequest {
 /// All of them, ready to be placed.
 pub(crate) fn placed(
     files: &[FileRequest],
-    uploads: &[PlacedFile],
+    uploads: Vec<PlacedFile>,
     problems: &mut Vec<Problem>,
 ) -> Vec<PlacedFile> {
     let count = files.len() + uploads.len();
@@ -71,7 +71,7 @@ pub(crate) fn placed(
     for (index, file) in uploads.iter().enumerate() {
         problems.extend(workspace::problem(&format!("file[{index}]"), &file.path));
     }
-    placed.extend(uploads.iter().cloned());
+    placed.extend(uploads);
     let mut names = BTreeSet::new();
     for (index, file) in placed.iter().enumerate() {
         if !names.insert(&file.path) {

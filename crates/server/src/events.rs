@@ -29,7 +29,7 @@ use crate::view::{RunView, State, milliseconds};
 /// How often a journal is looked at while its run goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How many bytes of it at a time.
-const LOOK: u64 = 256 << 10;
+const LOOK: u64 = 64 << 10;
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 /// A line that says nothing, so that nobody in between takes the silence for the end.
 const BREATH_EVERY: Duration = Duration::from_secs(15);

@@ -32,6 +32,12 @@ fn write(place: Place<'_>, live: &Live, work: &Work, record: &RunRecord) -> Resu
     if let Some(payload) = &mut opening.payload {
         redactions += redact::redact_json(rules, payload);
     }
+    let mut denials = record.denials.clone();
+    for denial in &mut denials {
+        let (what, found) = redact::redact_text(rules, &denial.what);
+        denial.what = what;
+        redactions += found;
+    }
     if let Ok(started_at) = record.started_at.parse() {
         opening.started_at = started_at;
     }
@@ -54,7 +60,7 @@ fn write(place: Place<'_>, live: &Live, work: &Work, record: &RunRecord) -> Resu
         usage: record.usage,
         enforced_by: record.enforced_by.clone(),
         isolation: record.isolation.clone(),
-        denials: record.denials.clone(),
+        denials,
         changes: None,
         redactions,
         stdout: StreamSeen::default(),

@@ -140,13 +140,16 @@ const fn yes() -> bool {
 impl RunRequest {
     /// Blocks where a language is asked for that has not been probed yet.
     pub(crate) fn check(
-        self,
+        mut self,
         bounds: &RunBounds,
         languages: &Languages,
         host: &Host,
     ) -> Result<Submission, Fault> {
         let mut problems = Vec::new();
-        let files = asked_files::placed(&self.files, &self.uploads, &mut problems);
+        // Before the files are taken.
+        let origin = self.origin();
+        let uploads = std::mem::take(&mut self.uploads);
+        let files = asked_files::placed(&self.files, uploads, &mut problems);
         let stdin = self.input(&mut problems);
         let parent = self.parent_id(&mut problems);
         check_tags(&self.tags, &mut problems);
@@ -156,7 +159,6 @@ impl RunRequest {
         // Also where the language's own defaults will take their place: what was asked for is the same.
         let limits = self.limits.merged(&bounds.defaults, bounds, &mut problems);
         Problems::check(problems)?;
-        let origin = self.origin();
         let Prepared {
             task,
             files,

@@ -58,3 +58,88 @@ fn artifacts(artifacts: &[Artifact]) -> usize {
     };
     artifacts.iter().map(one).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::InputResult;
+    use crate::language::Answer;
+    use crate::live::Stage;
+    use cofferdam_contract::ending::Ending;
+    use cofferdam_contract::record::{Change, ChangeKind, Denial, DenialKind, FinishedRun};
+    use cofferdam_contract::request::BackendName;
+    use cofferdam_contract::usage::Usage;
+    use jiff::Timestamp;
+
+    const LONG: usize = 100_000;
+
+    fn plain() -> RunRecord {
+        RunRecord::new(FinishedRun {
+            run_id: String::new(),
+            backend: BackendName::Native,
+            ending: Ending::Exited { code: 0 },
+            stdout: CapturedStream::whole(b""),
+            stderr: CapturedStream::whole(b""),
+            result: None,
+            usage: Usage::default(),
+            enforced_by: Default::default(),
+            isolation: Default::default(),
+            denials: Vec::new(),
+            changes: None,
+            started_at: Timestamp::UNIX_EPOCH,
+            ended_at: Timestamp::UNIX_EPOCH,
+        })
+    }
+
+    fn finished(change: impl FnOnce(&mut Finished)) -> usize {
+        let mut finished = Finished::without_files(plain(), Stage::Run);
+        change(&mut finished);
+        finished.weight()
+    }
+
+    #[test]
+    fn whatever_a_result_holds_counts() {
+        let long = || "x".repeat(LONG);
+        let bare = finished(|_| {});
+        assert!(bare < LONG);
+        let weights = [
+            finished(|of| of.record.stdout = CapturedStream::whole(long().as_bytes())),
+            finished(|of| of.record.stderr = CapturedStream::whole(long().as_bytes())),
+            finished(|of| of.answer = Answer::Value(serde_json::json!({ long(): [] }))),
+            finished(|of| of.answer = Answer::Bad { why: long() }),
+            finished(|of| {
+                let kind = ChangeKind::Added;
+                of.record.changes = Some(vec![Change { path: long(), kind }]);
+            }),
+            finished(|of| {
+                let kind = DenialKind::Syscall;
+                of.record.denials = vec![Denial {
+                    kind,
+                    what: long(),
+                    count: 1,
+                }];
+            }),
+            finished(|of| {
+                let (path, why) = (long(), String::new());
+                of.left_out = vec![LeftOut { path, why }];
+            }),
+            finished(|of| {
+                let mut record = plain();
+                record.stdout = CapturedStream::whole(long().as_bytes());
+                let result = InputResult {
+                    record,
+                    answer: Answer::None,
+                    artifacts: Vec::new(),
+                };
+                of.inputs = Some(vec![InputOutcome::Ran(Box::new(result))]);
+            }),
+            finished(|of| of.inputs = Some(vec![InputOutcome::NotRun { why: long() }])),
+        ];
+        for (index, weight) in weights.into_iter().enumerate() {
+            assert!(weight >= bare + LONG, "{index}: {weight}");
+        }
+        // Small values take more than their text.
+        let many = serde_json::Value::Array(vec![serde_json::json!(1); LONG]);
+        assert!(finished(|of| of.answer = Answer::Value(many)) > 10 * LONG);
+    }
+}

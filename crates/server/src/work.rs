@@ -98,7 +98,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn recording(&self) -> Recording {
+    pub(crate) fn recording(&self) -> Recording {
         let mut recording = Recording::new(self.dir.clone());
         recording.rules = self.kept.rules.clone();
         recording

@@ -64,6 +64,7 @@ impl Reading {
                 code: None,
                 file: None,
                 event: None,
+                inputs: None,
                 limits: LimitArgs::default(),
                 workspace: None,
                 mount: Vec::new(),

@@ -11,7 +11,7 @@ use cofferdam_contract::record::{CapturedStream, FinishedRun, RunRecord, UsageRe
 use cofferdam_contract::request::{BackendName, Grant, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
-use cofferdam_engine::pipeline::{self, Recording};
+use cofferdam_engine::pipeline;
 use cofferdam_store::RunId;
 use cofferdam_store::model::Artifact;
 use cofferdam_store::private_dir::PrivateDir;
@@ -146,7 +146,9 @@ fn run_one(
         workspace.access = WorkspaceAccess::CopyOnWrite;
     }
     let run_id = RunId::new();
-    let mut recording = Recording::new(place.dir.clone());
+    let mut recording = place.recording();
+    recording.artifacts = place.kept.artifacts;
+    recording.sender = Some(live.tenant.clone());
     recording.run_id = run_id;
     recording.kind = work.kind;
     recording.tags.clone_from(&work.tags);

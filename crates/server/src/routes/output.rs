@@ -191,7 +191,8 @@ pub(super) async fn events(
         // Tells a browser that there is no use in coming back.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let (to, receiver) = mpsc::channel(16);
+    // A reader that is slow has two events waiting for it, and the journal has the rest.
+    let (to, receiver) = mpsc::channel(2);
     tokio::spawn(events::tell(Arc::clone(&app), source, from, request_id, to));
     let headers = [
         (

@@ -149,15 +149,25 @@ pub(super) async fn batch(
     let ids = taken.iter().flatten();
     let weights = ids.filter_map(|id| app.runner.find(*id).map(|live| result_weight(&live)));
     let weight = weights.sum::<usize>().min(largest_batch(&app));
-    let room = app.answers.room(weight).await?;
+    // Without room for what they wrote, the runs come without it: whoever waited for them learns how they ended.
+    let (room, left) = match app.answers.room(weight).await {
+        Ok(room) => (room, largest_batch(&app)),
+        Err(_) => (app.answers.room(0).await?, 0),
+    };
     let made = Arc::clone(&app);
-    room.json(status, move || batch_answer(&made, taken, &request_id))
-        .await
+    room.json(status, move || {
+        batch_answer(&made, taken, left, &request_id)
+    })
+    .await
 }
 
-/// In the order of the requests. After so much output, the rest is left where it is.
-fn batch_answer(app: &App, taken: Vec<Result<RunId, Fault>>, request_id: &str) -> BatchAnswer {
-    let mut left = largest_batch(app);
+/// In the order of the requests. After `left` bytes of output, the rest is left where it is.
+fn batch_answer(
+    app: &App,
+    taken: Vec<Result<RunId, Fault>>,
+    mut left: usize,
+    request_id: &str,
+) -> BatchAnswer {
     let mut item = |taken: Result<RunId, Fault>| {
         let id = match taken {
             Ok(id) => id,
@@ -327,7 +337,10 @@ async fn answer(app: &Arc<App>, live: Arc<Live>, request_id: &str) -> Result<Res
         Phase::Queued | Phase::Running { .. } => Ok(StatusCode::ACCEPTED),
     };
     let mut response = match status {
-        Ok(status) => view(app, live, status, request_id).await?,
+        // Also without room: where the result will be is told in any case.
+        Ok(status) => view(app, live, status, request_id)
+            .await
+            .unwrap_or_else(Fault::into_response),
         Err(fault) => fault.into_response(),
     };
     if let Ok(location) = location {

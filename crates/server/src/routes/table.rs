@@ -144,7 +144,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         method: Method::Get,
         path: "/v1/runs/{id}/events",
-        summary: "A run as it happens: server-sent events `state`, `output`, `usage`, `end`, or `error` when it cannot go on. `Last-Event-ID` goes on where a reader was.",
+        summary: "A run as it happens: server-sent events `state`, `output`, `usage` (`cpu_ms` so far, `memory_bytes` and `processes` at the moment, twice a second), `end`, or `error` when it cannot go on. `Last-Event-ID` goes on where a reader was.",
         access: Access::Scope("read"),
         takes: None,
         gives: &[(200, "text/event-stream", ""), (204, "", "")],

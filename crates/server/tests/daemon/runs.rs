@@ -343,3 +343,43 @@ fn a_sealed_payload_may_be_source_code() {
     let (_, reply) = send(unknown, 3);
     assert_eq!(reply.error(), (422, "backend.unsupported_task".to_owned()));
 }
+
+#[test]
+fn a_payload_that_does_not_compile_is_an_answer_and_its_secrets_are_not_kept() {
+    use cofferdam_contract::ids::Entropy;
+    use cofferdam_contract::seal::Draft;
+    use cofferdam_store::{DataDir, History};
+    let daemon = Daemon::start(|_| {}).unwrap();
+    let secret = format!("ghp_{}", "a1B2".repeat(9));
+    let code = format!("/* {secret} */ int main(void) {{ return oops; }}");
+    let draft = json!({
+        "contract_id": "c-1", "scope": "compile",
+        "task": {"kind": "source", "language": "c", "code": code},
+    });
+    let sealed = Draft::from_value(draft).unwrap();
+    let sealed = sealed
+        .seal(jiff::Timestamp::now(), Entropy([9; 16]))
+        .unwrap();
+    let reply = daemon.post("/v1/payloads", sealed.json()).unwrap();
+    if reply.error().1 == "language.unavailable" {
+        assert_eq!(reply.status, 501);
+        return;
+    }
+    assert_eq!(
+        (reply.status, &reply.json()["status"]),
+        (200, &json!("ERROR")),
+        "{}",
+        reply.text()
+    );
+    assert!(reply.text().contains("oops"));
+    let id = reply.header("x-run-id").unwrap();
+    // Taken in first.
+    let listed = daemon.get("/v1/runs?kind=payload").unwrap().text();
+    assert!(listed.contains(id), "{listed}");
+    let history = History::open(&DataDir::at(daemon.dir.path().join("data"))).unwrap();
+    let stored = json!(history.get(id.parse().unwrap()).unwrap()).to_string();
+    assert!(
+        stored.contains("oops") && !stored.contains(&secret),
+        "{stored}"
+    );
+}

@@ -42,11 +42,19 @@ fn answers_that_nobody_reads_are_bounded_together_and_small_ones_go_on() {
         assert_eq!(reply.error(), (503, "answers.full".to_owned()));
         assert_eq!(reply.header("retry-after"), Some("1"));
     }
+    let mut waits = body.clone();
+    waits["wait"] = json!(true);
+    let reply = daemon.post("/v1/runs", &waits).unwrap();
+    assert_eq!(reply.error(), (503, "answers.full".to_owned()));
+    // It was run, and whoever sent it knows where its result is.
+    let second = reply.header("location").unwrap().to_owned();
     let small = daemon
         .post("/v1/runs", &json!({"command": ["echo", "x"]}))
         .unwrap();
     assert_eq!(small.json()["stdout"]["data"], "x\n");
     drop(silent);
+    let ended = daemon.until(&second, |run| run["status"] == "success");
+    assert!(ended.is_ok(), "{ended:?}");
     let began = Instant::now();
     loop {
         let reply = daemon.get(&path).unwrap();
