@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod bounds;
+mod defaults;
 mod events;
 mod http;
 mod languages;
