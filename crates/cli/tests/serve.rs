@@ -160,12 +160,13 @@ fn after_sigkill_nothing_runs_on_and_the_next_daemon_clears_up() {
     }
     let work = dir.path().join("data/work");
     let left: Vec<_> = std::fs::read_dir(&work).unwrap().flatten().collect();
-    assert_eq!(left.len(), 1);
+    assert!(!left.is_empty());
     // One that is young may just be being made, and is left alone for a moment.
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
-    let dir_of_run = std::fs::File::open(left[0].path()).unwrap();
-    dir_of_run.set_modified(old).unwrap();
-    drop(dir_of_run);
+    for entry in left {
+        let dir = std::fs::File::open(entry.path()).unwrap();
+        dir.set_modified(old).unwrap();
+    }
     let daemon = Daemon::start(dir.path(), &[]).unwrap();
     assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
     let listed = daemon.get("/v1/runs").unwrap();

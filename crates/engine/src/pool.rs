@@ -163,7 +163,7 @@ impl Pool {
         });
         let of_thread = Arc::clone(&shared);
         let keeper = std::thread::Builder::new()
-            .name("pool".to_owned())
+            .name("cofferdam-pool".to_owned())
             .spawn(move || of_thread.keep());
         Some(Self {
             shared,

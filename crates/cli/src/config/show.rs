@@ -160,6 +160,7 @@ history.max_size                2 GiB           default
 serve.listen                    127.0.0.1:8080  default
 serve.concurrency               auto            default
 serve.queue                     100             default
+serve.pool                      auto            default
 serve.memory_budget             80%             default
 serve.max_timeout               1 h             default
 serve.max_output                16 MiB          default
@@ -168,6 +169,7 @@ serve.max_processes             1024            default
 serve.max_open_files            16384           default
 serve.max_body                  16 MiB          default
 serve.max_bodies                256 MiB         default
+serve.max_answers               256 MiB         default
 serve.max_head                  32 KiB          default
 serve.max_connections           1024            default
 serve.head_timeout              10 s            default

@@ -6,7 +6,7 @@ use crate::support::Daemon;
 
 #[test]
 fn files_go_in_and_what_the_program_leaves_comes_out() {
-    let daemon = Daemon::start(|_| {}).unwrap();
+    let daemon = Daemon::start(|config| config.runs.pool = Some(0)).unwrap();
     let run = daemon
         .post(
             "/v1/runs",
@@ -45,7 +45,7 @@ fn files_go_in_and_what_the_program_leaves_comes_out() {
 
 #[test]
 fn hostile_names_are_refused_before_anything_is_made() {
-    let daemon = Daemon::start(|_| {}).unwrap();
+    let daemon = Daemon::start(|config| config.runs.pool = Some(0)).unwrap();
     for path in ["../x", "/etc/cron.d/x", "a/../../x", ""] {
         let body = json!({"command": ["true"], "files": [{"path": path, "content": ""}]});
         let reply = daemon.post("/v1/runs", &body).unwrap();

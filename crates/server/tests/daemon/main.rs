@@ -4,6 +4,7 @@ mod artifacts;
 mod bounds;
 mod callbacks;
 mod collector;
+mod defaults;
 mod events;
 mod http;
 mod inputs;

@@ -157,7 +157,7 @@ fn the_same_key_and_files_are_the_same_run_whatever_stands_between_the_parts() {
 
 #[test]
 fn a_run_comes_out_as_a_bundle_that_can_be_checked() {
-    let daemon = Daemon::start(|_| {}).unwrap();
+    let daemon = Daemon::start(|config| config.runs.pool = Some(0)).unwrap();
     let body =
         json!({"command": ["sh", "-c", "echo said; echo left > file.txt"], "workspace": true});
     let run = daemon.post("/v1/runs", &body).unwrap().json();

@@ -26,7 +26,8 @@ pub(super) struct Holdings {
     pub(super) descriptors: usize,
     pub(super) threads: usize,
     pub(super) groups: usize,
-    pub(super) spool_files: usize,
+    /// Files that are free to be used again are not counted: there are 512 of them at most.
+    pub(super) journals: usize,
     pub(super) workspaces: usize,
 }
 
@@ -78,7 +79,7 @@ impl Served {
             let is_idle =
                 count("active_executions") == Some(0) && count("queued_executions") == Some(0);
             let work = entries(&self.data.join("work"));
-            (is_idle && work == 0).then_some(())
+            (is_idle && work == 0 && self.journals() == 0).then_some(())
         })
     }
 
@@ -115,7 +116,7 @@ impl Served {
             descriptors: entries(&process.join("fd")),
             threads: entries(&process.join("task")),
             groups: groups(Path::new("/sys/fs/cgroup")),
-            spool_files: entries(&self.data.join("spool")),
+            journals: self.journals(),
             workspaces: entries(&self.data.join("work")),
         })
     }
@@ -132,6 +133,16 @@ impl Served {
             Some(143) => Ok(()),
             _ => Err(format!("the daemon ended with {status} after SIGTERM")),
         }
+    }
+
+    fn journals(&self) -> usize {
+        let entries = fs::read_dir(self.data.join("spool")).into_iter().flatten();
+        let is_journal = |path: &PathBuf| path.extension() == Some("run".as_ref());
+        entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(is_journal)
+            .count()
     }
 
     fn health(&self) -> Option<Value> {

@@ -13,8 +13,8 @@ use super::super::report::Report;
 use super::http::Client;
 use super::served::{Holdings, Served};
 
-/// Three rounds in four are a run: more than the results that are remembered.
-const WARM_UP_ROUNDS: usize = 1500;
+/// Three rounds in four are a run: several times the results that are remembered, until the allocator and the database's cache have what they keep.
+const WARM_UP_ROUNDS: usize = 6000;
 const CLIENTS: usize = 4;
 /// Memory is given back in pages and the allocator keeps some of them. A leak of a single KB in each run would show as more than this within seconds.
 const PROMISED_GROWTH_MB: f64 = 4.0;
@@ -65,12 +65,7 @@ fn promise(report: &mut Report, before: Holdings, after: Holdings) {
         ),
         ("threads", before.threads, after.threads, PROMISED_FEW),
         ("control groups", before.groups, after.groups, 0.0),
-        (
-            "files in the spool",
-            before.spool_files,
-            after.spool_files,
-            PROMISED_FEW,
-        ),
+        ("journals that wait", before.journals, after.journals, 0.0),
         ("workspaces", before.workspaces, after.workspaces, 0.0),
     ];
     for (what, before, after, promised) in counts {
@@ -134,7 +129,10 @@ fn with_files(client: &mut Client) -> Result<(), String> {
 fn watched(client: &mut Client, served: &Served) -> Result<(), String> {
     let work = json!({ "command": ["/bin/echo", "x"], "wait": false });
     let (status, run) = client.ask("POST", "/v1/runs", Some(&work))?;
-    expect(status, 202, "a run that is not waited for")?;
+    // 200 where it has ended already.
+    if status != 200 {
+        expect(status, 202, "a run that is not waited for")?;
+    }
     let mut watcher = Client::connect(served.address())?;
     watcher.send("GET", &format!("/v1/runs/{}/events", id(&run)?), None)?;
     let (status, events) = watcher.receive()?;
