@@ -286,8 +286,8 @@ fn a_workspace_of_its_own_comes_with_it() {
 fn what_waits_long_is_built_anew_and_what_nobody_wants_goes() {
     let bounds = PoolBounds {
         most: 4,
-        fresh_for: Duration::from_millis(1500),
-        idle_for: Duration::from_secs(4),
+        fresh_for: Duration::from_millis(500),
+        idle_for: Duration::from_secs(6),
     };
     let Some(place) = place(bounds).unwrap() else {
         return;

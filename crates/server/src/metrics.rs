@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cofferdam_contract::ending::Ending;
+use cofferdam_engine::pool;
 use cofferdam_observe::Figures;
 
 use crate::live::{Ended, Outcome};
@@ -134,10 +135,19 @@ impl Metrics {
     }
 
     /// In the text format, version 0.0.4.
-    pub(crate) fn render(&self, load: Load, uptime: Duration, spans: Option<Figures>) -> String {
+    pub(crate) fn render(
+        &self,
+        load: Load,
+        uptime: Duration,
+        spans: Option<Figures>,
+        pool: Option<pool::Figures>,
+    ) -> String {
         let counts = self.counts();
         let mut page = Page::default();
         page.about_process();
+        if let Some(pool) = pool {
+            page.about_pool(&pool);
+        }
         if let Some(spans) = spans {
             page.about_spans(&spans);
         }
@@ -300,6 +310,23 @@ impl Page {
         }
     }
 
+    fn about_pool(&mut self, pool: &pool::Figures) {
+        let help = "Sandboxes that stand ready or are being built.";
+        self.one("pool_waiting", "gauge", help, as_f64(pool.waiting));
+        let help = "Runs, by whether a sandbox stood ready for them.";
+        self.head("pool_asked_total", "counter", help);
+        for (found, count) in [("ready", pool.taken), ("none", pool.missed)] {
+            let labels = format!("found=\"{found}\"");
+            self.line("pool_asked_total", &labels, count as f64);
+        }
+        let help = "Sandboxes built ahead, by how that went.";
+        self.head("pool_built_total", "counter", help);
+        for (result, count) in [("stands", pool.built), ("failed", pool.failed)] {
+            let labels = format!("result=\"{result}\"");
+            self.line("pool_built_total", &labels, count as f64);
+        }
+    }
+
     fn about_spans(&mut self, spans: &Figures) {
         let help = "Spans, by what became of them.";
         self.head("otlp_spans_total", "counter", help);
@@ -383,7 +410,7 @@ mod tests {
             at_once: 3,
             memory_taken: 4,
         };
-        let text = metrics.render(load, Duration::from_secs(1), None);
+        let text = metrics.render(load, Duration::from_secs(1), None, None);
         for line in [
             "cofferdam_queue_depth 2",
             "cofferdam_http_requests_total{method=\"other\",route=\"/health\",status=\"405\"} 1",

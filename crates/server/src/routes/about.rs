@@ -43,7 +43,9 @@ pub(super) async fn metrics(
 ) -> Result<Response, Fault> {
     caller.must(Scope::Read)?;
     let (load, uptime) = (app.runner.load(), app.started.elapsed());
-    let text = app.metrics.render(load, uptime, app.tracer.figures());
+    let pool = app.runner.pool().map(|pool| pool.figures());
+    let spans = app.tracer.figures();
+    let text = app.metrics.render(load, uptime, spans, pool);
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

@@ -117,7 +117,7 @@ fn too_many_connections_wait_and_are_served_when_others_go() {
 fn a_run_that_has_ended_holds_no_descriptor_and_no_thread() {
     let count =
         |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).map_or(0, Iterator::count);
-    let daemon = Daemon::start(|_| {}).unwrap();
+    let daemon = Daemon::start(|config| config.runs.pool = Some(0)).unwrap();
     let run = || {
         let body = json!({"command": ["true"], "workspace": true});
         assert_eq!(daemon.post("/v1/runs", &body).unwrap().status, 200);

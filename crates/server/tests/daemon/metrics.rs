@@ -197,6 +197,7 @@ fn the_page_of_metrics_is_read_strictly_and_has_what_is_promised() {
         "process_start_time_seconds",
         "process_cpu_seconds_total",
         "runs_at_once_max",
+        "pool_built_total",
     ] {
         assert!(one(name).is_some_and(|value| value > 0.0), "{name}\n{text}");
     }
