@@ -31,7 +31,7 @@ pub(super) struct Holdings {
     pub(super) workspaces: usize,
 }
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(100);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl Served {
