@@ -20,6 +20,7 @@ use cofferdam_sys::descendants;
 use cofferdam_sys::protocol::{Given, ProcView};
 use cofferdam_sys::signals;
 use jiff::Timestamp;
+use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Gid, Signal, Uid};
 
@@ -87,6 +88,7 @@ pub fn run_in(
     };
     let plan = plan::plan(grant, host, streams.evidence, channel)?;
     let cancel = streams.cancel;
+    let seat = seat.filter(|seat| seat.fits(&plan.enclosure, &plan.bounds));
     let bin = seat.as_ref().map(Seat::bin);
     let running = start(plan, seat, streams, host, Birth { run_id, started_at })?;
     let mut ended =
@@ -101,7 +103,9 @@ pub fn run_in(
     let waste = std::mem::take(&mut ended.waste);
     let mut record = record(ended, upper.as_ref(), Birth { run_id, started_at });
     record.unrecorded = recorder.and_then(|recorder| recorder.finish(&record, upper, cancel));
-    match bin {
+    // What holds much memory until it is gone is not left to others: the caller counts on having it back.
+    let is_small = record.usage.disk_bytes.unwrap_or(0) <= SMALL_SCRATCH;
+    match bin.filter(|_| is_small) {
         Some(bin) => bin.leave(waste),
         None => drop(waste),
     }
@@ -112,6 +116,8 @@ pub fn run_in(
     }
     Ok(record)
 }
+
+const SMALL_SCRATCH: u64 = 1 << 20;
 
 /// As exact as times are kept everywhere: one that was printed finds its run again.
 fn whole_micros(time: Timestamp) -> Timestamp {
@@ -151,20 +157,20 @@ fn start<'a>(
         bounds,
         mut terms,
     } = plan;
-    let seat = seat.filter(|seat| seat.fits(&enclosure));
     let children_before = adopt_orphans(&enclosure)?;
     let stand = match seat {
-        Some(seat) => seat.take(errand, &bounds)?,
+        Some(seat) => seat.take(errand)?,
         None => {
             let name = format!("cofferdam-{}", birth.run_id);
             Stand::build(enclosure, errand, &bounds, &name, host)?
         }
     };
+    // What goes first when something fails here is declared last: the processes.
     let Stand {
-        sandbox,
-        group,
-        janitor,
         told,
+        janitor,
+        group,
+        sandbox,
     } = stand;
     if let Isolation::Namespaces(identity) = sandbox.blueprint().isolation {
         hand_over(&identity, ends.into_iter().flatten())?;
@@ -182,7 +188,10 @@ fn start<'a>(
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         result: theirs.map(AsFd::as_fd),
     };
-    let _ = sandbox.go(&given, &joins);
+    match sandbox.go(&given, &joins) {
+        Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+        Err(errno) => return Err(EngineError::system("let the program go")(errno)),
+    }
     let mut watch = Watch::new(&terms, sandbox.pid(), growths);
     if let Some(usage) = streams.usage {
         watch.tell(usage);

@@ -1,6 +1,7 @@
 //! From a grant to a plan: what will be built, which limit is held by what, and the refusal of a limit that nothing here can hold.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
@@ -88,7 +89,7 @@ pub(crate) fn plan(
     };
     let enclosure = match request.backend {
         BackendName::Native => Enclosure::Walls(means.walls(&request, evidence)),
-        BackendName::Host => Enclosure::None(host_blueprint(means.cpus.clone())),
+        BackendName::Host => Enclosure::None(host_blueprint(means.cpus, host)),
     };
     Ok(Plan {
         enclosure,
@@ -108,7 +109,8 @@ pub(crate) fn plan(
 pub(crate) struct Means {
     enforced_by: Enforcement,
     pub(crate) bounds: Bounds,
-    cpus: Option<Vec<usize>>,
+    /// How many are shown, where that is limited.
+    cpus: Option<usize>,
     variants: Variants,
 }
 
@@ -145,7 +147,7 @@ impl Means {
             workspace: request.workspace.clone(),
             mounts: request.mounts.clone(),
             disk: request.limits.disk,
-            cpus: self.cpus.clone(),
+            cpus: self.cpus,
             variants: self.variants,
             evidence,
         }
@@ -161,12 +163,12 @@ impl Means {
     }
 
     fn parallelism(&self, host: &Host) -> u32 {
-        let cpus = self.cpus.as_ref().map_or(host.cpus.len(), Vec::len);
+        let cpus = self.cpus.unwrap_or(host.cpus.len());
         u32::try_from(cpus).unwrap_or(u32::MAX).max(1)
     }
 }
 
-fn host_blueprint(cpus: Option<Vec<usize>>) -> Blueprint {
+fn host_blueprint(cpus: Option<usize>, host: &Host) -> Blueprint {
     Blueprint {
         isolation: Isolation::None,
         steps: Vec::new(),
@@ -175,7 +177,8 @@ fn host_blueprint(cpus: Option<Vec<usize>>) -> Blueprint {
         listener: Listener::Absent,
         landlock: None,
         routes: Routes::Ignored,
-        cpus: cpus.unwrap_or_default(),
+        cpus: cpus.map(|count| choose(count, host)).unwrap_or_default(),
+        lease: None,
     }
 }
 
@@ -311,22 +314,22 @@ impl Choice<'_> {
     }
 }
 
-/// The CPUs that a share is shown as: a whole number of them, starting at a different one for each process so that runs spread over the machine.
-fn visible_cpus(request: &Request, host: &Host) -> Option<Vec<usize>> {
+/// How many CPUs a share is shown as: a whole number.
+fn visible_cpus(request: &Request, host: &Host) -> Option<usize> {
     let share = request.limits.cpus.at_most()?;
-    let count = usize::try_from(share.visible_cpus())
-        .unwrap_or(usize::MAX)
-        .min(host.cpus.len());
-    let start = usize::try_from(std::process::id()).unwrap_or(0) % host.cpus.len().max(1);
-    Some(
-        host.cpus
-            .iter()
-            .copied()
-            .cycle()
-            .skip(start)
-            .take(count)
-            .collect(),
-    )
+    let count = usize::try_from(share.visible_cpus()).unwrap_or(usize::MAX);
+    Some(count.min(host.cpus.len()))
+}
+
+/// So many CPUs, starting at a different one for each process and each sandbox of it, so that runs spread over the machine.
+pub(crate) fn choose(count: usize, host: &Host) -> Vec<usize> {
+    static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+    let own = usize::try_from(std::process::id()).unwrap_or(0);
+    let start = own.wrapping_add(CHOSEN.fetch_add(count.max(1), Ordering::Relaxed));
+    let cpus = host.cpus.iter().copied().cycle();
+    cpus.skip(start % host.cpus.len().max(1))
+        .take(count)
+        .collect()
 }
 
 fn rlimits(request: &Request, count_processes: bool) -> Vec<(Resource, u64)> {

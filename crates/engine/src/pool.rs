@@ -4,6 +4,7 @@
 //! There is no state of one run that another could meet: a parked sandbox has executed nothing, and all that is recycled is the idea of it.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use cofferdam_sys::errand::Errand;
 use cofferdam_sys::launch::Entrusted;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::process::Resource;
 
 use crate::error::EngineError;
 use crate::host::Host;
@@ -73,6 +75,8 @@ struct State {
     kinds: Vec<Kind>,
     /// Of runs that are over.
     waste: Vec<Waste>,
+    /// Of kinds that made place for others.
+    discarded: Vec<Seat>,
     figures: Figures,
     stopping: bool,
 }
@@ -97,6 +101,7 @@ struct Kind {
     /// Being built right now.
     coming: usize,
     wanted: usize,
+    misses: u64,
     last_asked: Instant,
     /// After a failure, not before this.
     not_before: Instant,
@@ -123,7 +128,7 @@ impl Bin {
             return drop(waste);
         };
         let mut state = shared.state();
-        if state.stopping {
+        if state.stopping || state.waste.len() >= MOST_WASTE {
             drop(state);
             return drop(waste);
         }
@@ -144,15 +149,26 @@ pub struct Seat {
     since: Instant,
 }
 
+/// About how many descriptors a waiting sandbox takes. Those of a daemon that waits must not be all that it may have.
+const DESCRIPTORS: usize = 32;
 /// Between two looks at what has become old.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
+/// More than these wait for the pool's thread only where it does not keep up; then whoever leaves more takes the time.
+const MOST_WASTE: usize = 32;
+/// What is asked for once is not built ahead, and of so many kinds the one that was not asked for longest makes place: nobody fills the pool with what nobody wants.
+const MOST_KINDS: usize = 16;
+const OVERTAKEN_AFTER: Duration = Duration::from_secs(2);
 
 impl Pool {
     /// `None` where sandboxes cannot wait: in a version 2 group, a sandbox is cloned into its own at once.
-    pub fn start(host: Arc<Host>, dir: DataDir, bounds: PoolBounds) -> Option<Self> {
+    pub fn start(host: Arc<Host>, dir: DataDir, mut bounds: PoolBounds) -> Option<Self> {
         if host.cgroups.is_cloned_into() {
             return None;
+        }
+        if let Some(files) = rustix::process::getrlimit(Resource::Nofile).current {
+            let half = usize::try_from(files / 2).unwrap_or(usize::MAX);
+            bounds.most = bounds.most.min(half / DESCRIPTORS);
         }
         let shared = Arc::new(Shared {
             host,
@@ -179,15 +195,21 @@ impl Pool {
         let kind = state.kind(shape, now)?;
         kind.last_asked = now;
         kind.bounds = bounds;
+        let mut dead = Vec::new();
         let seat = loop {
             match kind.ready.pop_front() {
-                Some(seat) if !seat.is_alive() => {}
+                Some(seat) if !seat.is_alive() => dead.push(seat),
                 found => break found,
             }
         };
         if seat.is_none() {
-            kind.wanted = kind.wanted.saturating_mul(2).max(1);
+            kind.misses += 1;
+            if kind.misses > 1 {
+                kind.wanted = kind.wanted.saturating_mul(2).max(1);
+            }
         }
+        // Their end takes time, which the pool's thread has.
+        state.discarded.append(&mut dead);
         match &seat {
             Some(_) => state.figures.taken += 1,
             None => state.figures.missed += 1,
@@ -226,14 +248,33 @@ impl Seat {
         Bin(Weak::clone(&self.pool))
     }
 
-    pub(crate) fn fits(&self, enclosure: &Enclosure) -> bool {
-        matches!(enclosure, Enclosure::Walls(walls) if *walls == self.walls) && self.is_alive()
+    /// Whether it can be used for a run with these walls and bounds; the bounds are set then.
+    pub(crate) fn fits(&self, enclosure: &Enclosure, bounds: &Bounds) -> bool {
+        let is_built = matches!(enclosure, Enclosure::Walls(walls) if *walls == self.walls);
+        is_built && self.is_alive() && self.set(bounds).is_ok()
     }
 
-    pub(crate) fn take(self, errand: Errand, bounds: &Bounds) -> Result<Stand, EngineError> {
-        if let Some(group) = self.stand.group.as_ref().filter(|_| self.bounds != *bounds) {
-            group.bound(bounds).map_err(unavailable_group)?;
+    fn set(&self, bounds: &Bounds) -> Result<(), EngineError> {
+        let held = |bounds: &Bounds| {
+            (
+                bounds.memory_bytes.is_some(),
+                bounds.processes.is_some(),
+                bounds.cpu_milli,
+            )
+        };
+        if held(bounds) != held(&self.bounds) {
+            return Err(EngineError::system("bound a sandbox that stands")(
+                Errno::INVAL,
+            ));
         }
+        let group = self.stand.group.as_ref();
+        match group.filter(|_| self.bounds != *bounds) {
+            Some(group) => group.bound(bounds).map_err(unavailable_group),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn take(self, errand: Errand) -> Result<Stand, EngineError> {
         match self.stand.sandbox.entrust(errand) {
             Ok(()) => Ok(self.stand),
             Err(Entrusted) => Err(EngineError::system("use a sandbox once")(Errno::ALREADY)),
@@ -254,18 +295,45 @@ impl State {
     fn kind(&mut self, shape: Shape, now: Instant) -> Option<&mut Kind> {
         let at = self.kinds.iter().position(|kind| kind.shape == shape);
         let at = at.unwrap_or_else(|| {
+            if self.kinds.len() >= MOST_KINDS {
+                self.forget_one();
+            }
             self.kinds.push(Kind {
                 shape,
                 bounds: Bounds::default(),
                 ready: VecDeque::new(),
                 coming: 0,
                 wanted: 0,
+                misses: 0,
                 last_asked: now,
                 not_before: now,
             });
             self.kinds.len() - 1
         });
         self.kinds.get_mut(at)
+    }
+
+    /// The kind that was not asked for longest; one that is just being built for stays.
+    fn forget_one(&mut self) {
+        let kinds = self.kinds.iter().enumerate();
+        let idle = kinds.filter(|(_, kind)| kind.coming == 0);
+        let oldest = idle.min_by_key(|(_, kind)| kind.last_asked);
+        if let Some(at) = oldest.map(|(at, _)| at) {
+            let kind = self.kinds.swap_remove(at);
+            self.discarded.extend(kind.ready);
+        }
+    }
+
+    /// Takes a seat from a kind that others have overtaken.
+    fn make_place(&mut self, now: Instant) {
+        let kinds = self.kinds.iter_mut();
+        let full = kinds.filter(|kind| {
+            !kind.ready.is_empty() && now.duration_since(kind.last_asked) > OVERTAKEN_AFTER
+        });
+        if let Some(kind) = full.min_by_key(|kind| kind.last_asked) {
+            kind.wanted = kind.wanted.saturating_sub(1);
+            self.discarded.extend(kind.ready.pop_front());
+        }
     }
 
     fn waiting(&self) -> usize {
@@ -318,19 +386,29 @@ impl Shared {
                 state = self.state();
                 continue;
             }
-            let Some((shape, bounds)) = self.next(&mut state, now) else {
+            let next = self.next(&mut state, now);
+            if !state.discarded.is_empty() {
+                continue;
+            }
+            let Some((shape, bounds)) = next else {
                 let waited = self.wake.wait_timeout(state, LOOK_EVERY);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             };
             drop(state);
-            let built = self.build(&shape, bounds);
+            let build = AssertUnwindSafe(|| self.build(&shape, bounds));
+            let built = catch_unwind(build).unwrap_or_else(|_| {
+                Err(EngineError::system("build a sandbox ahead of time")(
+                    Errno::FAULT,
+                ))
+            });
             state = self.state();
             self.put(&mut state, shape, built);
         }
         let left = (
             std::mem::take(&mut state.kinds),
             std::mem::take(&mut state.waste),
+            std::mem::take(&mut state.discarded),
         );
         drop(state);
         drop(left);
@@ -357,18 +435,19 @@ impl Shared {
 
     /// The kind that lacks most, if there is room for one more.
     fn next(&self, state: &mut State, now: Instant) -> Option<(Shape, Bounds)> {
-        if state.waiting() >= self.bounds.most {
-            return None;
-        }
         let missing = |kind: &Kind| {
             let there = kind.ready.len() + kind.coming;
             kind.wanted.min(self.bounds.most).saturating_sub(there)
         };
-        let kind = state
-            .kinds
-            .iter_mut()
-            .filter(|kind| missing(kind) > 0 && kind.not_before <= now)
-            .max_by_key(|kind| missing(kind))?;
+        let is_lacking = |kind: &&mut Kind| missing(kind) > 0 && kind.not_before <= now;
+        if state.waiting() >= self.bounds.most {
+            if state.kinds.iter_mut().any(|kind| is_lacking(&kind)) {
+                state.make_place(now);
+            }
+            return None;
+        }
+        let lacking = state.kinds.iter_mut().filter(is_lacking);
+        let kind = lacking.max_by_key(|kind| missing(kind))?;
         kind.coming += 1;
         Some((kind.shape.clone(), kind.bounds))
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cofferdam_sys::blueprint::{Blueprint, Routes};
+use cofferdam_sys::blueprint::Blueprint;
 use cofferdam_sys::cgroup::{Bounds, RunGroup};
 use cofferdam_sys::errand::Errand;
 use cofferdam_sys::janitor::Janitor;
@@ -95,10 +95,6 @@ impl Stand {
         name: &str,
         host: &Host,
     ) -> Result<Self, EngineError> {
-        let expected = match blueprint.routes {
-            Routes::Counted => 4,
-            Routes::Ignored => 3,
-        };
         let sandbox = launch::park(blueprint).map_err(unavailable)?;
         let janitor = Janitor::start(&host.cgroups, name)
             .map_err(EngineError::system("start the process that clears up"))?;
@@ -111,16 +107,16 @@ impl Stand {
             janitor,
             told: Vec::new(),
         };
-        stand.hear(expected)?;
+        stand.hear()?;
         stand.sandbox.hold_mounts_best_effort();
         Ok(stand)
     }
 
-    /// Hears the messages that a sandbox sends until it can only wait: that it waits, that it stands, where its refused calls and its routes are seen.
-    fn hear(&mut self, expected: usize) -> Result<(), EngineError> {
+    /// Hears what a sandbox says until it can only wait: the listener for refused calls is the last.
+    fn hear(&mut self) -> Result<(), EngineError> {
         let failed = EngineError::system("build a sandbox ahead of time");
         let until = Instant::now() + PATIENCE;
-        while self.told.len() < expected {
+        while !matches!(self.told.last(), Some(Event::Listener { .. })) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(failed(Errno::TIMEDOUT));

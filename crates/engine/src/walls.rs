@@ -13,7 +13,7 @@ use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variants};
 use crate::error::EngineError;
 use crate::host::Host;
 use crate::native::{self, Scratch};
-use crate::plan::Evidence;
+use crate::plan::{self, Evidence};
 use crate::program::HOME;
 
 /// The part of a request that decides how its sandbox is built.
@@ -23,7 +23,8 @@ pub(crate) struct Walls {
     pub(crate) workspace: Option<Workspace>,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) disk: Cap<Bytes>,
-    pub(crate) cpus: Option<Vec<usize>>,
+    /// How many are shown.
+    pub(crate) cpus: Option<usize>,
     pub(crate) variants: Variants,
     pub(crate) evidence: Evidence,
 }
@@ -48,8 +49,7 @@ impl Walls {
     /// Decides who the sandbox is outside, and draws it.
     pub(crate) fn draw(&self, host: &Host) -> Result<Blueprint, EngineError> {
         let (identity, trees) = native::identify(self, host)?;
-        let visible_cpus = self.cpus.as_ref().map(Vec::len);
-        let steps = native::steps(self, &trees, self.scratch(), visible_cpus, host)?;
+        let steps = native::steps(self, &trees, self.scratch(), self.cpus, host)?;
         Ok(Blueprint {
             isolation: Isolation::Namespaces(identity),
             steps,
@@ -63,7 +63,11 @@ impl Walls {
                 Evidence::Full => Routes::Counted,
                 Evidence::Ending => Routes::Ignored,
             },
-            cpus: self.cpus.clone().unwrap_or_default(),
+            cpus: self
+                .cpus
+                .map(|count| plan::choose(count, host))
+                .unwrap_or_default(),
+            lease: trees.lease.map(|lease| Box::new(lease) as _),
         })
     }
 

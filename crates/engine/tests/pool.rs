@@ -308,3 +308,45 @@ fn what_waits_long_is_built_anew_and_what_nobody_wants_goes() {
     until("some stay", &|| place.pool.figures().waiting == 0);
     until("processes stay", &|| children().is_empty());
 }
+
+/// One client that asks for something else each time.
+#[test]
+fn what_nobody_asks_for_twice_takes_no_place() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    for n in 0..64 {
+        let mut limits = Limits::DEFAULT;
+        limits.disk = Cap::AtMost(Bytes::new((8 << 20) + (n << 12)));
+        let odd = request("true", limits);
+        assert!(
+            place
+                .pool
+                .seat(&odd, Evidence::Full, Private::Nothing)
+                .is_none()
+        );
+    }
+    assert_eq!(place.pool.figures().built, 0);
+    let record = place.run_seated("echo common", Limits::DEFAULT).unwrap();
+    assert_eq!(record.stdout.data, "common\n");
+}
+
+#[test]
+fn sandboxes_with_a_share_of_the_cpus_are_spread_over_them() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    if place.host.cpus.len() < 2 {
+        return;
+    }
+    let mut limits = Limits::DEFAULT;
+    limits.cpus = Cap::AtMost(cofferdam_contract::units::CpuShare::from_milli(1000).unwrap());
+    let script = "grep Cpus_allowed_list /proc/self/status";
+    let seen: std::collections::BTreeSet<String> = (0..4)
+        .map(|_| {
+            let request = request(script, limits.clone());
+            place.run(None, request).unwrap().stdout.data
+        })
+        .collect();
+    assert!(seen.len() > 1, "{seen:?}");
+}

@@ -111,7 +111,8 @@ impl Archive {
     /// A run that never came to the engine is kept like every other, with how it ended.
     pub(crate) fn keep_unrun(&self, live: &Live, ending: EndingRecord) {
         let _phase = live.trace.phase(RunPhase::Record);
-        let result = write_unrun(&self.dir, self.kept.rules.clone(), live, ending);
+        let rules = live.rules(&self.kept.rules);
+        let result = write_unrun(&self.dir, rules, live, ending);
         match result {
             Ok(()) => self.ended(),
             Err(error) => tracing::error!(run_id = %live.id, %error, "a run could not be kept"),
@@ -174,7 +175,15 @@ impl Archive {
 /// How the record of a run begins that the engine did not write, and how many secrets were taken out of it.
 pub(crate) fn opening_of(live: &Live, rules: &Rules) -> (Opening, u64) {
     let system = rustix::system::uname();
-    let (command, redactions) = redact::redact_arguments(rules, &live.command);
+    let (command, mut redactions) = redact::redact_arguments(rules, &live.command);
+    // A name can say that its value is a secret.
+    let tags = live.tags.iter().map(|(key, value)| {
+        let (joined, found) = redact::redact_text(rules, &format!("{key}={value}"));
+        redactions += found;
+        let (key, value) = joined.split_once('=').unwrap_or((&joined, ""));
+        (key.to_owned(), value.to_owned())
+    });
+    let tags = tags.collect();
     let opening = Opening {
         run_id: live.id,
         started_at: live.submitted_at,
@@ -183,8 +192,8 @@ pub(crate) fn opening_of(live: &Live, rules: &Rules) -> (Opening, u64) {
         environment: Vec::new(),
         kind: live.kind,
         backend: "native".to_owned(),
-        tags: live.tags.clone(),
-        parent: None,
+        tags,
+        parent: live.parent,
         sender: Some(live.tenant.clone()),
         execution_id: live.execution_id.clone(),
         policy: Value::Null,
@@ -205,7 +214,13 @@ fn write_unrun(
     live: &Live,
     ending: EndingRecord,
 ) -> Result<(), StoreError> {
-    let (opening, redactions) = opening_of(live, &rules);
+    let (opening, mut redactions) = opening_of(live, &rules);
+    let mut ending = ending;
+    if let EndingRecord::NeverStarted { message, .. } = &mut ending {
+        let (clean, found) = redact::redact_text(&rules, message);
+        *message = clean;
+        redactions += found;
+    }
     let closing = Closing {
         ended_at: Timestamp::now(),
         ending,

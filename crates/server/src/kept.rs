@@ -25,7 +25,7 @@ pub(crate) fn keep(place: Place<'_>, live: &Live, work: &Work, record: &mut RunR
 }
 
 fn write(place: Place<'_>, live: &Live, work: &Work, record: &RunRecord) -> Result<(), StoreError> {
-    let rules = &place.kept.rules;
+    let rules = &live.rules(&place.kept.rules);
     let (mut opening, mut redactions) = archive::opening_of(live, rules);
     opening.parent = work.parent;
     opening.payload = work.sealed.as_ref().map(|sealed| sealed.json().clone());

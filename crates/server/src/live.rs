@@ -9,6 +9,7 @@ use cofferdam_contract::record::RunRecord;
 use cofferdam_engine::pipeline::LiveUsage;
 use cofferdam_store::RunId;
 use cofferdam_store::model::{Artifact, LeftOut, RunKind};
+use cofferdam_store::sift::redact::Rules;
 use jiff::Timestamp;
 use rustix::event::EventfdFlags;
 use tokio::sync::watch;
@@ -35,6 +36,9 @@ pub(crate) struct Live {
     pub(crate) kind: RunKind,
     pub(crate) command: Vec<String>,
     pub(crate) tags: BTreeMap<String, String>,
+    pub(crate) parent: Option<RunId>,
+    /// Values that must not be kept wherever they turn up.
+    pub(crate) secrets: Vec<Vec<u8>>,
     pub(crate) arrived: Instant,
     pub(crate) submitted_at: Timestamp,
     /// It has ended by then, or is ended.
@@ -161,6 +165,8 @@ impl Live {
             kind: work.kind,
             command: work.command_line(),
             tags: work.tags.clone(),
+            parent: work.parent,
+            secrets: work.secrets(),
             arrived,
             submitted_at: arrival.submitted_at,
             deadline: arrived + deadline,
@@ -171,6 +177,12 @@ impl Live {
             cancel: Mutex::new(Some(Arc::new(cancel))),
             phase: watch::Sender::new(Phase::Queued),
         })
+    }
+
+    /// The rules, and what else must not be kept of this run.
+    pub(crate) fn rules(&self, rules: &Rules) -> Rules {
+        let secrets = self.secrets.iter().map(Vec::as_slice);
+        rules.clone().with_values(secrets)
     }
 
     pub(crate) fn about(&self) -> About<'_> {

@@ -21,7 +21,8 @@ where
     let (to, receiver) = mpsc::channel::<Bytes>(1);
     tokio::spawn(async move {
         send(reader, &to).await;
-        drop(held);
+        // It may be a directory that has to be removed.
+        tokio::task::spawn_blocking(move || drop(held));
     });
     Body::new(ChannelBody::new(receiver))
 }

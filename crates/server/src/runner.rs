@@ -186,9 +186,7 @@ impl Runner {
                 for (live, fault) in threadless {
                     self.end_unrun(&live, Outcome::Failed(fault));
                 }
-                for live in expired {
-                    self.end_unrun(&live, Outcome::Expired);
-                }
+                self.end_expired(expired);
                 state = self.state();
                 self.dispatch(&mut state);
                 continue;
@@ -273,6 +271,16 @@ impl Runner {
 
     fn perform(self: &Arc<Self>, live: &Live) {
         let _log = live.trace.log_span(live.id).entered();
+        if Instant::now() >= live.deadline {
+            // Its turn came too late, for one because no daemon was there.
+            self.end_unrun(live, Outcome::Expired);
+            let mut state = self.state();
+            state.release(live);
+            self.dispatch(&mut state);
+            drop(state);
+            self.quiet.notify_all();
+            return;
+        }
         live.trace.dequeued();
         let queued = live.arrived.elapsed();
         let since = Timestamp::now();
@@ -300,6 +308,7 @@ impl Runner {
                 self.archive.ended();
             }
         }
+        drop(pool);
         let conclusion = self.conclude(live, outcome);
         self.tell(live, &conclusion);
         let mut state = self.state();
@@ -308,6 +317,23 @@ impl Runner {
         self.dispatch(&mut state);
         drop(state);
         self.quiet.notify_all();
+    }
+
+    /// In a thread of its own: telling of their end may have to wait, and the clock must not.
+    fn end_expired(self: &Arc<Self>, expired: Vec<Arc<Live>>) {
+        let runner = Arc::clone(self);
+        let of_thread = expired.clone();
+        let end = move || {
+            for live in of_thread {
+                runner.end_unrun(&live, Outcome::Expired);
+            }
+        };
+        let thread = std::thread::Builder::new().name("expired".to_owned());
+        if thread.spawn(end).is_err() {
+            for live in expired {
+                self.end_unrun(&live, Outcome::Expired);
+            }
+        }
     }
 
     /// A run whose turn never came.

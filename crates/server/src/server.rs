@@ -161,7 +161,10 @@ impl Server {
             body_room: Arc::new(Semaphore::new(body_room(&config.http))),
             config,
         });
-        takeup::take_up(&app).map_err(system("take up what was accepted"))?;
+        app.reports.set_starting(true);
+        let taken_up = takeup::take_up(&app);
+        app.reports.set_starting(false);
+        taken_up.map_err(system("take up what was accepted"))?;
         let (stop_test, test_stopped) = mpsc::channel();
         let threads =
             threads(&app, address.port(), test_stopped).map_err(system("start a thread"))?;

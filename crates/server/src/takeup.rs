@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use cofferdam_contract::request::{Network, WorkspaceAccess};
+use cofferdam_store::RunId;
+use cofferdam_store::database::Query;
 use cofferdam_store::log::Chunk;
 use cofferdam_store::model::{RunKind, StoredRun};
 use cofferdam_store::{StoreError, journal, private_dir};
@@ -38,8 +40,8 @@ pub(crate) fn take_up(app: &std::sync::Arc<App>) -> std::io::Result<()> {
         match known {
             Ok(run) => ended(app, &found.promise, Some(run)),
             Err(StoreError::NoSuchRun { .. }) => match &found.request {
-                Some(_) => waiting.push(queued(app, found)),
-                None => ended(app, &found.promise, None),
+                Some(_) if !had_begun(app, id) => waiting.push(queued(app, found)),
+                _ => ended(app, &found.promise, None),
             },
             // What cannot be known now is looked at again by the next start.
             Err(error) => {
@@ -55,6 +57,17 @@ pub(crate) fn take_up(app: &std::sync::Arc<App>) -> std::io::Result<()> {
     }
     app.runner.take_up(waiting);
     Ok(())
+}
+
+/// Whether it has compiled something or run an input: a run of many parts has its own record only at its end.
+fn had_begun(app: &App, id: RunId) -> bool {
+    let query = Query {
+        parent: Some(id),
+        limit: 1,
+        ..Query::default()
+    };
+    let parts = app.archive.read_all(|history| history.list(&query));
+    parts.is_ok_and(|parts| !parts.runs.is_empty())
 }
 
 fn ended(app: &App, promise: &Promise, known: Option<(StoredRun, Vec<Chunk>)>) {
@@ -78,7 +91,9 @@ fn queued(app: &App, found: Found) -> TakenUp {
     if let Err(error) = removed {
         tracing::warn!(run_id = %promise.run_id, %error, "what is left of a run could not be removed");
     }
-    let parsed = crate::body::parse::<RunRequest>(&request.unwrap_or_default());
+    // Our own writing: the bounds for what strangers send were held when it came, and it may be longer than that.
+    let parsed = serde_json::from_slice::<RunRequest>(&request.unwrap_or_default())
+        .map_err(|error| Fault::internal(format!("what was accepted cannot be read: {error}")));
     let name = parsed.as_ref().map_or_else(|_| Vec::new(), shown);
     let checked = parsed
         .and_then(|request| request.check(app.runner.bounds(), &app.languages, &app.runner.host));

@@ -22,6 +22,7 @@ use cofferdam_engine::pipeline::{
 use cofferdam_engine::pool::{Pool, Private, Seat};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
+use cofferdam_store::sift::redact;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
@@ -133,6 +134,20 @@ impl Work {
             }
         };
         self.stdin.len() + files + task
+    }
+
+    /// The values of variables whose names say that they are secrets.
+    fn env_secrets(request: &Request) -> Vec<Vec<u8>> {
+        let sensitive = request.env.iter().filter_map(|(name, value)| {
+            let is_sensitive = name.to_str().is_some_and(redact::is_sensitive_name);
+            is_sensitive.then(|| value.as_encoded_bytes().to_vec())
+        });
+        sensitive.collect()
+    }
+
+    pub(crate) fn secrets(&self) -> Vec<Vec<u8>> {
+        let request = self.request(None).ok();
+        request.as_ref().map_or_else(Vec::new, Self::env_secrets)
     }
 
     pub(crate) fn command_line(&self) -> Vec<String> {
@@ -327,6 +342,7 @@ impl Work {
         }
         request.limits.wall_time = within(request.limits.wall_time, live.deadline);
         let mut recording = place.recording();
+        recording.rules = live.rules(&place.kept.rules);
         recording.kind = RunKind::Build;
         recording.parent = Some(live.id);
         recording.sender = Some(live.tenant.clone());

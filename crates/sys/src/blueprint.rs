@@ -23,6 +23,8 @@ pub struct Blueprint {
     pub routes: Routes,
     /// CPUs that programs may run on; empty for all.
     pub cpus: Vec<usize>,
+    /// What must last as long as the sandbox.
+    pub lease: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
 
 /// Whether programs are put behind walls at all.

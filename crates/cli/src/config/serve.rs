@@ -5,7 +5,7 @@
 //!   listen: 127.0.0.1:8080
 //!   memory_budget: 8g
 //!   otlp: { endpoint: "http://127.0.0.1:4318", sampling: 0.1 }
-//!   callbacks: { allow: ["https://*.example.com"] }
+//!   callbacks: { allow: ["*.example.com:443"] }
 //! ```
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use cofferdam_contract::request::{MountAccess, Root, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Identity, Privileged};
@@ -20,16 +21,50 @@ use crate::walls::Walls;
 const INSIDE_ID: u32 = 1000;
 /// Outside ids of sandboxes that root starts, above every range in use. The first of a process has an id that no other process's first has, since pids are distinct.
 const OUTSIDE_BASE: u32 = 0x7000_0000;
-/// A process that starts many, as a daemon does, has 256 more, which no neighbour in the order of pids has.
+/// A process that starts many, as a daemon does, has 4096 more, which no neighbour in the order of pids has.
 const MORE_BASE: u32 = OUTSIDE_BASE + 0x0040_0000;
+const MORE: usize = 4096;
 
-/// An outside id that no other sandbox alive has.
-fn distinct_id() -> u32 {
-    static STARTED: AtomicU32 = AtomicU32::new(0);
-    let pid = std::process::id();
-    match STARTED.fetch_add(1, Ordering::Relaxed) {
-        0 => OUTSIDE_BASE + (pid & 0x003f_ffff),
-        count => MORE_BASE + ((pid & 0x3_ffff) << 8 | (count & 0xff)),
+static LEASED: Mutex<[u64; MORE / 64]> = Mutex::new([0; MORE / 64]);
+
+/// An outside id for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    id: u32,
+    place: Option<usize>,
+}
+
+impl Lease {
+    /// One that no other sandbox alive has; `None` when there are too many.
+    fn take() -> Option<Self> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let pid = std::process::id();
+        let count = STARTED.fetch_add(1, Ordering::Relaxed);
+        if count == 0 {
+            let id = OUTSIDE_BASE + (pid & 0x003f_ffff);
+            return Some(Self { id, place: None });
+        }
+        let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
+        // From another place each time: what was just let go is not at once somebody else's.
+        let from = usize::try_from(count).unwrap_or(0);
+        let place = (0..MORE)
+            .map(|step| from.wrapping_add(step) % MORE)
+            .find(|place| leased[place / 64] & (1 << (place % 64)) == 0)?;
+        leased[place / 64] |= 1 << (place % 64);
+        let own = u32::try_from(place).unwrap_or(0);
+        Some(Self {
+            id: MORE_BASE + ((pid & 0x3_ffff) << 12 | own),
+            place: Some(place),
+        })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
+            leased[place / 64] &= !(1 << (place % 64));
+        }
     }
 }
 
@@ -41,6 +76,7 @@ pub(crate) struct Trees {
     pub(crate) workspace: Option<usize>,
     pub(crate) mounts: Vec<Option<usize>>,
     pub(crate) prepared: Vec<OwnedFd>,
+    pub(crate) lease: Option<Lease>,
 }
 
 /// Decides the identity and prepares what needs privilege.
@@ -60,7 +96,13 @@ pub(crate) fn identify(walls: &Walls, host: &Host) -> Result<(Identity, Trees), 
             return Ok((identity(uid, gid, Privileged::No), trees));
         }
         Privilege::Root => {
-            let distinct = distinct_id();
+            let lease = Lease::take().ok_or_else(|| EngineError::Unavailable {
+                backend: "native",
+                why: format!("{MORE} sandboxes of this process are alive"),
+                fix: "run fewer at once".to_owned(),
+            })?;
+            let distinct = lease.id;
+            trees.lease = Some(lease);
             identity(distinct, distinct, Privileged::Yes)
         }
     };
@@ -171,5 +213,28 @@ const fn identity(outside_uid: u32, outside_gid: u32, privileged: Privileged) ->
         outside_uid,
         outside_gid,
         privileged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_sandboxes_alive_have_the_same_outside_id() {
+        let long = Lease::take().unwrap();
+        for _ in 0..3 * MORE {
+            assert_ne!(Lease::take().unwrap().id, long.id);
+        }
+        let many: Vec<_> = (0..100).map(|_| Lease::take().unwrap()).collect();
+        let ids: BTreeSet<u32> = many.iter().map(|lease| lease.id).collect();
+        assert_eq!(ids.len(), many.len());
+        drop(many);
+        let all: Vec<_> = std::iter::from_fn(Lease::take).take(2 * MORE).collect();
+        assert!(all.len() <= MORE && Lease::take().is_none());
+        drop(all);
+        assert!(Lease::take().is_some());
     }
 }

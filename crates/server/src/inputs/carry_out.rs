@@ -90,7 +90,16 @@ pub(crate) fn carry_out(
             outcomes.push(InputOutcome::NotRun { why });
             continue;
         }
-        let result = run_one(work, input, left, live, place, private)?;
+        let result = match run_one(work, input, left, live, place, private) {
+            Ok(result) => result,
+            // What ran before it stays a result.
+            Err(fault) if !outcomes.is_empty() => {
+                let why = fault.detail;
+                outcomes.push(InputOutcome::NotRun { why });
+                continue;
+            }
+            Err(fault) => return Err(fault),
+        };
         left = left.saturating_sub(result.weight());
         if result.record.ending == Ending::Stopped(StopCause::Canceled) {
             stopped = Some(StopCause::Canceled);
@@ -163,6 +172,8 @@ fn run_one(
     let mut record = pipeline::run(Grant::new(request)?, streams, place.host)?;
     let answer = language::answer(channel, &record);
     record.result = None;
+    // Nobody is shown them, and there may be very many.
+    record.changes = None;
     let (artifacts, _) = left_behind(place.dir, run_id);
     Ok(InputResult {
         record,

@@ -34,6 +34,7 @@ use crate::trace::RunPhase;
 pub(crate) struct Reports {
     outgoing: Option<Outgoing>,
     stopping: AtomicBool,
+    starting: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -83,6 +84,7 @@ impl Reports {
         let mut reports = Self {
             outgoing: None,
             stopping: AtomicBool::new(false),
+            starting: AtomicBool::new(false),
         };
         if !config.is_on() {
             warn_of_forgotten_best_effort(dir);
@@ -274,6 +276,11 @@ impl Reports {
         )
     }
 
+    /// What an earlier daemon left is told before this one serves, and must not keep it from that: what the outbox does not take now is tried by the next start.
+    pub(crate) fn set_starting(&self, starting: bool) {
+        self.starting.store(starting, Ordering::Release);
+    }
+
     /// From now on what is cancelled is cancelled because of the end.
     pub(crate) fn stopping(&self) {
         self.stopping.store(true, Ordering::Release);
@@ -362,7 +369,7 @@ impl Reports {
                     return Told::Yes;
                 }
                 Err(error) => {
-                    if self.is_stopping() {
+                    if self.is_stopping() || self.starting.load(Ordering::Acquire) {
                         tracing::error!(%error, run = message.run, "a report waits for the next start");
                         return Told::NotYet;
                     }

@@ -59,8 +59,14 @@ pub(super) async fn export(
             format!("run {run}: its files are {size} bytes, and at most {LARGEST} are sent");
         return Err(Refusal::ExportTooLarge.because(detail));
     }
-    let (file, bytes, private) = app.blocking(move |app| write(app, run)).await?;
-    let mut response = pieces::body(file, (private, turn)).into_response();
+    // The turn goes with the work: a client that goes away does not end it.
+    let (file, bytes, held) = app
+        .blocking(move |app| {
+            let (file, bytes, private) = write(app, run)?;
+            Ok((file, bytes, (private, turn)))
+        })
+        .await?;
+    let mut response = pieces::body(file, held).into_response();
     let headers = response.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,

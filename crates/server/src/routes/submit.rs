@@ -132,9 +132,10 @@ pub(super) async fn batch(
         taken.push(live.as_ref().map(|live| live.id).map_err(Fault::clone));
         if let (true, Ok(live)) = (request.wait, live) {
             // Holds the run until its end and no longer: its result is remembered with the others, or history.
-            let app = Arc::clone(&app);
+            let guard = app.abandoned(&live);
             waiting.spawn(async move {
-                await_or_cancel(&app, &live).await;
+                live.ended().await;
+                guard.disarm();
             });
         }
     }

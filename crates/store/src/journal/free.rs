@@ -28,26 +28,34 @@ fn places(dir: &DataDir, run: RunId) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Gives a free file to a run, locked, under the name of its journal. `None` where there is none to be had.
-pub(super) fn take(dir: &DataDir, run: RunId, path: &Path) -> Option<OwnedFd> {
-    places(dir, run).find_map(|place| take_from(&place, path))
+/// Gives a free file to a run, locked, under the name of its journal. `None` where there is none to be had; an error where it has a journal already.
+pub(super) fn take(dir: &DataDir, run: RunId, path: &Path) -> Result<Option<OwnedFd>, Errno> {
+    for place in places(dir, run) {
+        match take_from(&place, path) {
+            Ok(file) => return Ok(Some(file)),
+            Err(Errno::EXIST) => return Err(Errno::EXIST),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
 }
 
-fn take_from(place: &Path, path: &Path) -> Option<OwnedFd> {
+fn take_from(place: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(place, flags, Mode::empty()).ok()?;
+    let file = rustix::fs::open(place, flags, Mode::empty())?;
     // From before it has the name of a journal: nobody may take it for one that was left.
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    rustix::fs::rename(place, path).ok()?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let here = rustix::fs::CWD;
+    rustix::fs::renameat_with(here, place, here, path, RenameFlags::NOREPLACE)?;
     // Somebody may have used this file and another may have been left here since it was opened.
     let (ours, named) = (rustix::fs::fstat(&file), rustix::fs::lstat(path));
     let is_the_same =
         matches!((ours, named), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
     if !is_the_same {
         let _ = rustix::fs::unlink(path);
-        return None;
+        return Err(Errno::STALE);
     }
-    Some(file)
+    Ok(file)
 }
 
 /// Frees the journal of a run that is in the database, or removes it where there are enough.
@@ -68,8 +76,10 @@ pub(crate) fn is_scarce(dir: &DataDir, run: RunId) -> bool {
     !places(dir, run).any(is_there)
 }
 
+/// Not what somebody reads right now: that is better removed, since whoever has it open keeps it.
 fn empty(path: &Path) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     rustix::fs::ftruncate(&file, 0)
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::FlockOperation;
@@ -151,13 +151,26 @@ pub fn follow_some(
     let found = open(&path).and_then(|mut file| {
         let writer = lock(&file)?;
         let read = read_from(&mut file, from, at_most)?;
-        Ok((read, writer))
+        let is_still = is_still(&file, &path, from.max(read.end))?;
+        Ok((read, writer, is_still))
     });
     match found {
-        Ok(found) => Ok(Some(found)),
+        Ok((read, writer, is_still)) => {
+            let is_other = |opening: &Opening| opening.run_id != run;
+            let is_known = is_still && !read.opening.as_ref().is_some_and(is_other);
+            Ok(is_known.then_some((read, writer)))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(StoreError::io("read", path)(error)),
     }
+}
+
+/// Whether the file is still what its name names, and whole: while it was read without a lock, its run may have ended and been adopted, and the file emptied for another.
+fn is_still(file: &File, path: &Path, seen: u64) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    let named = std::fs::symlink_metadata(path)?;
+    let is_same = (ours.dev(), ours.ino()) == (named.dev(), named.ino());
+    Ok(is_same && ours.len() >= seen)
 }
 
 fn read_from(file: &mut File, from: u64, at_most: u64) -> io::Result<Read> {

@@ -305,3 +305,27 @@ fn what_had_not_begun_makes_place_and_what_had_stays() {
     remove_unborn(&dir, run).unwrap();
     assert!(path(&dir, run).exists());
 }
+
+#[test]
+fn a_journal_that_is_there_is_never_replaced() {
+    let Place { dir, id, .. } = &place().unwrap();
+    let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
+    journal.output(Stream::Stdout, b"of the first\n");
+    drop(journal);
+    for number in 0..512 {
+        std::fs::File::create(dir.spool().join(format!("{number:03x}.free"))).unwrap();
+    }
+    assert!(Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).is_err());
+    let read = of_run(dir, *id).unwrap().unwrap();
+    assert_eq!(read.chunks.len(), 1);
+}
+
+#[test]
+fn a_file_that_has_become_another_runs_is_not_read_as_this_ones() {
+    let Place { dir, id, .. } = &place().unwrap();
+    let other = RunId::new();
+    let journal = Journal::begin(dir, &opening(other), Rules::default(), ROOMY).unwrap();
+    journal.finish(closing()).unwrap();
+    std::fs::rename(path(dir, other), path(dir, *id)).unwrap();
+    assert_eq!(of_run(dir, *id).unwrap(), None);
+}

@@ -62,7 +62,8 @@ impl Journal {
         at_most: Bytes,
     ) -> Result<Self, StoreError> {
         let path = super::path(dir, opening.run_id);
-        let file = match free::take(dir, opening.run_id, &path).map_or_else(|| create(&path), Ok) {
+        let taken = free::take(dir, opening.run_id, &path);
+        let file = match taken.and_then(|taken| taken.map_or_else(|| create(&path), Ok)) {
             Err(Errno::NOENT) => {
                 dir.create()?;
                 create(&path)
