@@ -18,6 +18,7 @@ use crate::idempotency::Keys;
 use crate::language::Languages;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::patience::Door;
 use crate::payload;
 use crate::reports::{LOOKUPS, Reports};
 use crate::runner::Runner;
@@ -42,6 +43,7 @@ pub(crate) struct App {
     /// In KiB.
     pub(crate) body_room: Arc<Semaphore>,
     pub(crate) answers: Answers,
+    pub(crate) door: Door,
 }
 
 /// The name of a request, in its answer and in the log.

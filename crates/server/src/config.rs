@@ -157,6 +157,7 @@ pub struct RunBounds {
     /// What the memory limits of all running work may add up to.
     pub memory: MemoryBudget,
     pub queue: usize,
+    pub patience: Patience,
     /// Sandboxes that stand ready at most; twice as many as runs at once when absent.
     pub pool: Option<usize>,
     /// What a request gets that asks for nothing else.
@@ -170,6 +171,14 @@ pub struct RunBounds {
     pub remembered_for: Duration,
     pub remembered: usize,
     pub remembered_bytes: Bytes,
+}
+
+/// How long a request waits for a place in a full queue before it is refused, by endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Patience {
+    pub execute: Duration,
+    /// `/v1/runs` and `/v1/payloads`; a batch has none.
+    pub runs: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,6 +229,7 @@ impl Default for RunBounds {
             at_once: None,
             memory: MemoryBudget::OfAvailable { percent: 80 },
             queue: 100,
+            patience: Patience::default(),
             pool: None,
             defaults: Limits::DEFAULT,
             longest: Duration::from_secs(3600),

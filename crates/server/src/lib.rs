@@ -28,6 +28,7 @@ mod metrics;
 mod middleware;
 mod notify;
 pub mod openapi;
+mod patience;
 mod payload;
 mod pieces;
 mod process;

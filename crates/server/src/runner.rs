@@ -24,7 +24,7 @@ use crate::queue::{Queue, Verdict};
 use crate::reports::{Reports, Told};
 use crate::work::Place;
 
-pub(crate) use admission::TakenUp;
+pub(crate) use admission::{Asked, KeptPlace, TakenUp};
 
 /// Takes work on and sees it through.
 #[derive(Debug)]

@@ -32,6 +32,7 @@ use crate::idempotency::Keys;
 use crate::language::Languages;
 use crate::metrics::Metrics;
 use crate::notify;
+use crate::patience::Door;
 use crate::reports::Reports;
 use crate::routes::table;
 use crate::runner::Runner;
@@ -158,6 +159,7 @@ impl Server {
             self_test: SelfTest::new(),
             languages,
             answers: Answers::new(config.http.answers, config.http.request_timeout / 2),
+            door: Door::default(),
             body_room: Arc::new(Semaphore::new(body_room(&config.http))),
             config,
         });

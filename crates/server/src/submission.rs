@@ -23,6 +23,7 @@ use crate::fault::Fault;
 use crate::idempotency::KeyUse;
 use crate::inputs::{self, Base, InputRequest};
 use crate::language::{InputWish, Languages, Wish};
+use crate::runner::KeptPlace;
 use crate::work::{CommandTask, Task, Work, WorkspaceWish};
 use crate::workspace::PlacedFile;
 
@@ -115,7 +116,7 @@ pub(crate) struct BatchRequest {
 }
 
 /// Work with how it is to be queued.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) work: Work,
     pub(crate) priority: i8,
@@ -124,13 +125,15 @@ pub(crate) struct Submission {
 }
 
 /// What a client said about its run besides the work.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Origin {
     pub(crate) execution_id: Option<String>,
     pub(crate) callback_url: Option<String>,
     /// What was asked, where that must outlive the daemon.
     pub(crate) request: Option<Vec<u8>>,
     pub(crate) key: Option<KeyUse>,
+    /// In the queue, where it was waited for.
+    pub(crate) place: Option<KeptPlace>,
 }
 
 const fn yes() -> bool {
@@ -244,6 +247,7 @@ impl RunRequest {
             callback_url: self.callback_url.clone(),
             request: outlives.then(|| self.whole()),
             key: None,
+            place: None,
         }
     }
 

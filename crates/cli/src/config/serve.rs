@@ -186,6 +186,8 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
             };
         }
         ServeKey::Queue => runs.queue = count(text)?,
+        ServeKey::PatienceExecute => runs.patience.execute = patience(text)?,
+        ServeKey::PatienceRuns => runs.patience.runs = patience(text)?,
         ServeKey::Pool => {
             runs.pool = match text {
                 AUTO => None,
@@ -276,6 +278,8 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
             .at_once
             .map_or_else(|| AUTO.to_owned(), |count| count.to_string()),
         ServeKey::Queue => runs.queue.to_string(),
+        ServeKey::PatienceExecute => format_duration(runs.patience.execute),
+        ServeKey::PatienceRuns => format_duration(runs.patience.runs),
         ServeKey::Pool => runs
             .pool
             .map_or_else(|| AUTO.to_owned(), |count| count.to_string()),
@@ -313,6 +317,19 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
         | ServeKey::ControlPlaneTokenFile
         | ServeKey::SessionId
         | ServeKey::CallbacksAllow => said.unwrap_or(NONE).to_owned(),
+    }
+}
+
+/// Which may be none. Not longer than a client keeps a silent connection.
+fn patience(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(3600);
+    if matches!(text, "0" | "0s") {
+        return Ok(Duration::ZERO);
+    }
+    let asked = time(text)?;
+    match asked <= LONGEST {
+        true => Ok(asked),
+        false => Err("is too long to wait; write at most 1h".to_owned()),
     }
 }
 
@@ -398,6 +415,8 @@ mod tests {
             | ServeKey::BodyTimeout
             | ServeKey::RequestTimeout
             | ServeKey::RememberFor
+            | ServeKey::PatienceExecute
+            | ServeKey::PatienceRuns
             | ServeKey::Grace => "7 s",
             ServeKey::Concurrency
             | ServeKey::Queue

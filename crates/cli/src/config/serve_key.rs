@@ -6,6 +6,8 @@ pub(crate) enum ServeKey {
     Listen,
     Concurrency,
     Queue,
+    PatienceExecute,
+    PatienceRuns,
     Pool,
     MemoryBudget,
     MaxTimeout,
@@ -46,13 +48,15 @@ pub(crate) enum Many {
 }
 
 /// The sections within `serve`.
-pub(crate) const SECTIONS: [&str; 2] = ["callbacks", "otlp"];
+pub(crate) const SECTIONS: [&str; 3] = ["callbacks", "otlp", "patience"];
 
 impl ServeKey {
-    pub(crate) const ALL: [Self; 33] = [
+    pub(crate) const ALL: [Self; 35] = [
         Self::Listen,
         Self::Concurrency,
         Self::Queue,
+        Self::PatienceExecute,
+        Self::PatienceRuns,
         Self::Pool,
         Self::MemoryBudget,
         Self::MaxTimeout,
@@ -101,6 +105,8 @@ impl ServeKey {
             Self::MaxBodies => "max_bodies",
             Self::MaxAnswers => "max_answers",
             Self::Pool => "pool",
+            Self::PatienceExecute => "patience.execute",
+            Self::PatienceRuns => "patience.runs",
             Self::MaxHead => "max_head",
             Self::MaxConnections => "max_connections",
             Self::HeadTimeout => "head_timeout",

@@ -160,6 +160,8 @@ history.max_size                2 GiB           default
 serve.listen                    127.0.0.1:8080  default
 serve.concurrency               auto            default
 serve.queue                     100             default
+serve.patience.execute          0 s             default
+serve.patience.runs             0 s             default
 serve.pool                      auto            default
 serve.memory_budget             80%             default
 serve.max_timeout               1 h             default
@@ -195,7 +197,7 @@ serve.log                       info            default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 13 + 31));
+        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 13 + 33));
         assert_eq!(
             shown[3],
             json!({

@@ -22,6 +22,7 @@ use crate::body;
 use crate::fault::{Fault, Refusal};
 use crate::language::Answer;
 use crate::live::{Ended, Outcome};
+use crate::patience;
 use crate::submission::{HandlerWish, LimitsRequest, RunRequest};
 use crate::tokens::Scope;
 
@@ -107,6 +108,7 @@ async fn answer(
         .await?;
     room.shrink_to(submission.work.weight());
     submission.work.room = Some(room);
+    submission.origin.place = patience::place(app, caller, app.config.runs.patience.execute).await;
     let live = submit(app, submission, caller).await?;
     await_or_cancel(app, &live).await;
     let run_id = live.id.to_string();

@@ -21,6 +21,7 @@ use crate::body::{self, Form};
 use crate::fault::{ErrorBody, Fault, Refusal};
 use crate::idempotency::{Key, KeyUse};
 use crate::live::{Ended, Live, Outcome, Phase};
+use crate::patience;
 use crate::payload;
 use crate::submission::{BatchRequest, RunRequest, Submission};
 use crate::tokens::Scope;
@@ -69,6 +70,7 @@ pub(super) async fn run(
     let key = Key::of(&headers, &caller.id)?;
     request.has_key = key.is_some();
     let mut submission = app.check_one(request).await?;
+    submission.origin.place = patience::place(&app, &caller, app.config.runs.patience.runs).await;
     let Some(key) = key else {
         drop(identity);
         room.shrink_to(submission.work.weight());
@@ -235,6 +237,7 @@ pub(super) async fn payload(
     caller.must(Scope::Run)?;
     let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
     let (sealed, mut submission) = app.check_payload(bytes).await?;
+    submission.origin.place = patience::place(&app, &caller, app.config.runs.patience.runs).await;
     submission.work.room = Some(room);
     let live = submit(&app, submission, &caller).await?;
     await_or_cancel(&app, &live).await;

@@ -25,7 +25,57 @@ pub(crate) struct TakenUp {
     pub(crate) refused: Option<Fault>,
 }
 
+/// A place in the queue that nobody else gets. It is free again when this goes unused.
+#[derive(Debug)]
+pub(crate) struct KeptPlace {
+    runner: Arc<Runner>,
+    tenant: String,
+    is_used: bool,
+}
+
+impl KeptPlace {
+    fn used(mut self, state: &mut State) {
+        state.unreserve(&self.tenant);
+        self.is_used = true;
+    }
+}
+
+impl Drop for KeptPlace {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.runner.state().unreserve(&self.tenant);
+        }
+    }
+}
+
+/// Whether there was a place in the queue.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Kept(KeptPlace),
+    /// Not now.
+    Full,
+    /// Waiting would not help.
+    Refused,
+}
+
 impl Runner {
+    /// Keeps a place in the queue for somebody who will bring work at once.
+    pub(crate) fn keep_place(self: &Arc<Self>, caller: &Caller) -> Asked {
+        let mut state = self.state();
+        match state.check_room(caller, &self.bounds) {
+            Ok(()) => {
+                state.reserved.push(caller.id.clone());
+                Asked::Kept(KeptPlace {
+                    runner: Arc::clone(self),
+                    tenant: caller.id.clone(),
+                    is_used: false,
+                })
+            }
+            Err(fault) if fault.code == Refusal::QueueFull.code() => Asked::Full,
+            Err(_) => Asked::Refused,
+        }
+    }
+
     pub(crate) fn accepted(&self) -> &Accepted {
         &self.accepted
     }
@@ -39,13 +89,17 @@ impl Runner {
     /// Takes the work on, or says at once why not. Blocks on the disk where [`Self::promises`] says so.
     pub(crate) fn submit(
         self: &Arc<Self>,
-        submission: Submission,
+        mut submission: Submission,
         caller: &Caller,
     ) -> Result<Arc<Live>, Fault> {
+        let place = submission.origin.place.take();
         self.reports
             .admit(submission.origin.callback_url.as_deref())?;
         let promised = self.promises(&submission);
         let mut state = self.state();
+        if let Some(place) = place {
+            place.used(&mut state);
+        }
         let share = state.admit(&submission.work, caller, &self.bounds)?;
         state.arrivals += 1;
         let arrival = state.arrivals;
@@ -156,10 +210,15 @@ impl Runner {
 impl State {
     /// What the work takes of the memory budget, if it may come in at all.
     fn admit(&self, work: &Work, caller: &Caller, bounds: &RunBounds) -> Result<u64, Fault> {
+        self.check_room(caller, bounds)?;
+        share(&self.capacity, work)
+    }
+
+    /// Whether one more of this caller's may wait.
+    fn check_room(&self, caller: &Caller, bounds: &RunBounds) -> Result<(), Fault> {
         if self.stopping {
             return Err(stopping());
         }
-        let share = share(&self.capacity, work)?;
         let reserved = self.reserved.iter().filter(|tenant| **tenant == caller.id);
         let waiting = self.queue.waiting_for(&caller.id) + reserved.count();
         if let Some(most) = caller.max_queued
@@ -171,7 +230,7 @@ impl State {
             let detail = format!("{} runs wait already", bounds.queue);
             return Err(Refusal::QueueFull.because(detail));
         }
-        Ok(share)
+        Ok(())
     }
 
     fn unreserve(&mut self, tenant: &str) {

@@ -263,3 +263,40 @@ fn what_cannot_be_run_any_more_is_ended_with_a_reason() -> Outcome<()> {
     assert_eq!(refused["status"], "never_started", "{refused}");
     Ok(())
 }
+
+#[test]
+fn an_endpoint_with_patience_waits_for_a_place_and_others_are_refused_at_once() {
+    let daemon = Daemon::start(|config| {
+        config.runs.at_once = Some(1);
+        config.runs.queue = 1;
+        config.runs.patience.execute = Duration::from_secs(20);
+        config.grace = Duration::ZERO;
+    })
+    .unwrap();
+    let slow = json!({"command": ["sleep", "0.7"], "wait": false});
+    for _ in 0..2 {
+        let taken = daemon.post("/v1/runs", &slow).unwrap();
+        assert_eq!(taken.status, 202);
+        let began = std::time::Instant::now();
+        let is_running = |health: &Value| health["active_executions"] == 1;
+        daemon.until("/health", is_running).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    let refused = daemon.post("/v1/runs", &slow).unwrap();
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (503, Some("1"))
+    );
+    let code = json!({"language": "python", "code": "def handler(event):\n    return 1"});
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let ask = || daemon.post("/execute", &code).unwrap();
+        let asked: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    for answer in answers {
+        assert_eq!(
+            (answer.status, &answer.json()["return_value"]),
+            (200, &json!(1))
+        );
+    }
+}
