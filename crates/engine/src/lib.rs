@@ -28,6 +28,7 @@ mod walls;
 mod watch;
 
 pub use cancel::cancel_on_signals;
+pub use cofferdam_sys::heap;
 
 mod cancel;
 

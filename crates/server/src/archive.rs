@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::record::UsageRecord;
 use cofferdam_contract::units::Bytes;
+use cofferdam_engine::heap;
 use cofferdam_store::adopt::{self, Purpose};
 use cofferdam_store::database::Access;
 use cofferdam_store::journal::Journal;
@@ -23,6 +24,8 @@ use crate::trace::RunPhase;
 /// How long an ended run may wait to be taken in, and how many may.
 const EVERY: Duration = Duration::from_millis(200);
 const MANY: usize = 64;
+/// Memory that a burst of runs needed is not kept for ever.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
 
 /// Reads and keeps the history.
 #[derive(Debug)]
@@ -137,6 +140,7 @@ impl Archive {
 
     fn keep_up(&self) {
         let mut history = None;
+        let mut given_back = Instant::now();
         loop {
             let pending = self.pending();
             let waited = self.wake.wait_timeout_while(pending, EVERY, |pending| {
@@ -154,6 +158,10 @@ impl Archive {
             }
             if stopping {
                 return;
+            }
+            if given_back.elapsed() >= GIVE_BACK_EVERY {
+                heap::give_back();
+                given_back = Instant::now();
             }
         }
     }

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use cofferdam_engine::heap;
 use cofferdam_observe::Tracer;
 use cofferdam_store::{DataDir, StoreError, private_dir};
 use hyper::server::conn::http1;
@@ -121,6 +122,7 @@ impl Server {
         let keys = Keys::open(&config.data_dir).map_err(system("keep keys"))?;
         let languages = Languages::new(&config.languages)
             .map_err(|bad| system("read the languages")(io::Error::other(bad.to_string())))?;
+        heap::use_few_arenas();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
             .thread_name("http")
