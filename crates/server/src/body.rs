@@ -175,7 +175,11 @@ pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Fault> {
     let essence = essence.trim().to_ascii_lowercase();
     let is_json = essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"));
-    if is_json {
+    // What curl says of anything that it is given with -d. A web page can have a browser say it too without anybody's leave; but then the browser says where it comes from.
+    let is_typed = essence == "application/x-www-form-urlencoded"
+        && !headers.contains_key(header::ORIGIN)
+        && !headers.contains_key("sec-fetch-site");
+    if is_json || is_typed {
         return Ok(Form::Json);
     }
     if essence == "multipart/form-data" {

@@ -190,3 +190,22 @@ fn counters_count() {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
 }
+
+#[test]
+fn what_a_person_types_for_curl_is_read_and_what_a_page_sends_is_not() {
+    let daemon = Daemon::start(|_| {}).unwrap();
+    let typed = ("Content-Type", "application/x-www-form-urlencoded");
+    let body = br#"{"language":"python","code":"def handler(event):\n  return {\"sum\": sum(event[\"xs\"])}","event":{"xs":[1,2,3]}}"#;
+    let answer = daemon.send("POST", "/execute", &[typed], body).unwrap();
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.json()["return_value"]["sum"], 6);
+    for page in [
+        ("Origin", "http://localhost:3000"),
+        ("Sec-Fetch-Site", "same-site"),
+    ] {
+        let refused = daemon
+            .send("POST", "/execute", &[typed, page], body)
+            .unwrap();
+        assert_eq!(refused.status, 415, "{page:?}");
+    }
+}
