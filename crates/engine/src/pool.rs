@@ -427,9 +427,12 @@ impl Shared {
                 old.extend(kind.ready.pop_front());
             }
         }
-        state
-            .kinds
-            .retain(|kind| kind.wanted > 0 || kind.coming > 0);
+        // Also one that was asked for once: the second time counts.
+        let is_kept = |kind: &Kind| {
+            let is_asked = now.duration_since(kind.last_asked) <= self.bounds.idle_for;
+            is_asked || kind.coming > 0 || !kind.ready.is_empty()
+        };
+        state.kinds.retain(is_kept);
         old
     }
 

@@ -350,3 +350,17 @@ fn sandboxes_with_a_share_of_the_cpus_are_spread_over_them() {
         .collect();
     assert!(seen.len() > 1, "{seen:?}");
 }
+
+#[test]
+fn whoever_asks_the_same_again_after_a_while_finds_one() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let plain = request("true", Limits::DEFAULT);
+    let ask = || place.pool.seat(&plain, Evidence::Full, Private::Nothing);
+    for _ in 0..2 {
+        assert!(ask().is_none());
+        std::thread::sleep(Duration::from_millis(1500));
+    }
+    assert!(ask().is_some(), "{:?}", place.pool.figures());
+}
