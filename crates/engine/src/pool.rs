@@ -3,9 +3,11 @@
 //!
 //! There is no state of one run that another could meet: a parked sandbox has executed nothing, and all that is recycled is the idea of it.
 
+mod seat;
+
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,17 +15,16 @@ use cofferdam_contract::request::{BackendName, Request, Root, Workspace, Workspa
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_sys::cgroup::Bounds;
-use cofferdam_sys::errand::Errand;
-use cofferdam_sys::launch::Entrusted;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::Resource;
 
 use crate::error::EngineError;
 use crate::host::Host;
-use crate::plan::{Enclosure, Evidence, Means};
-use crate::stand::{Stand, Waste, unavailable_group};
+use crate::plan::{Evidence, Means};
+use crate::stand::{Stand, Waste};
 use crate::walls::Walls;
+
+pub use seat::Seat;
 
 /// How much may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,38 +118,6 @@ struct Shape {
     private: Private,
 }
 
-/// Where a run leaves what takes time to go, once its result is known.
-#[derive(Debug)]
-pub(crate) struct Bin(Weak<Shared>);
-
-impl Bin {
-    /// Takes the time itself when there is no pool any more.
-    pub(crate) fn leave(&self, waste: Waste) {
-        let Some(shared) = self.0.upgrade() else {
-            return drop(waste);
-        };
-        let mut state = shared.state();
-        if state.stopping || state.waste.len() >= MOST_WASTE {
-            drop(state);
-            return drop(waste);
-        }
-        state.waste.push(waste);
-        drop(state);
-        shared.wake.notify_one();
-    }
-}
-
-/// A sandbox that waits for its one run.
-#[derive(Debug)]
-pub struct Seat {
-    pool: Weak<Shared>,
-    walls: Walls,
-    bounds: Bounds,
-    stand: Stand,
-    workspace: Option<PrivateDir>,
-    since: Instant,
-}
-
 /// About how many descriptors a waiting sandbox takes. Those of a daemon that waits must not be all that it may have.
 const DESCRIPTORS: usize = 32;
 /// Between two looks at what has become old.
@@ -235,58 +204,6 @@ impl Drop for Pool {
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
         }
-    }
-}
-
-impl Seat {
-    /// The directory that is the sandbox's workspace; whoever takes it sees to its end.
-    pub fn take_workspace(&mut self) -> Option<PrivateDir> {
-        self.workspace.take()
-    }
-
-    pub(crate) fn bin(&self) -> Bin {
-        Bin(Weak::clone(&self.pool))
-    }
-
-    /// Whether it can be used for a run with these walls and bounds; the bounds are set then.
-    pub(crate) fn fits(&self, enclosure: &Enclosure, bounds: &Bounds) -> bool {
-        let is_built = matches!(enclosure, Enclosure::Walls(walls) if *walls == self.walls);
-        is_built && self.is_alive() && self.set(bounds).is_ok()
-    }
-
-    fn set(&self, bounds: &Bounds) -> Result<(), EngineError> {
-        let held = |bounds: &Bounds| {
-            (
-                bounds.memory_bytes.is_some(),
-                bounds.processes.is_some(),
-                bounds.cpu_milli,
-            )
-        };
-        if held(bounds) != held(&self.bounds) {
-            return Err(EngineError::system("bound a sandbox that stands")(
-                Errno::INVAL,
-            ));
-        }
-        let group = self.stand.group.as_ref();
-        match group.filter(|_| self.bounds != *bounds) {
-            Some(group) => group.bound(bounds).map_err(unavailable_group),
-            None => Ok(()),
-        }
-    }
-
-    pub(crate) fn take(self, errand: Errand) -> Result<Stand, EngineError> {
-        match self.stand.sandbox.entrust(errand) {
-            Ok(()) => Ok(self.stand),
-            Err(Entrusted) => Err(EngineError::system("use a sandbox once")(Errno::ALREADY)),
-        }
-    }
-
-    fn is_alive(&self) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(
-            self.stand.sandbox.pidfd(),
-            PollFlags::IN,
-        )];
-        rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(0)
     }
 }
 
