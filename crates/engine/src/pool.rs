@@ -303,13 +303,12 @@ impl Shared {
                 state = self.state();
                 continue;
             }
-            let next = self.next(&mut state, now);
-            if !state.discarded.is_empty() {
-                continue;
-            }
-            let Some((shape, bounds)) = next else {
-                let waited = self.wake.wait_timeout(state, LOOK_EVERY);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let Some((shape, bounds)) = self.next(&mut state, now) else {
+                // What has made place goes first.
+                if state.discarded.is_empty() {
+                    let waited = self.wake.wait_timeout(state, LOOK_EVERY);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
                 continue;
             };
             drop(state);

@@ -158,7 +158,7 @@ pub struct RunBounds {
     pub memory: MemoryBudget,
     pub queue: usize,
     pub patience: Patience,
-    /// Sandboxes that stand ready at most; twice as many as runs at once when absent.
+    /// Sandboxes that stand ready at most; twice as many as runs at once when absent. None by default: it is new, and has not been under load for long.
     pub pool: Option<usize>,
     /// What a request gets that asks for nothing else.
     pub defaults: Limits,
@@ -230,7 +230,7 @@ impl Default for RunBounds {
             memory: MemoryBudget::OfAvailable { percent: 80 },
             queue: 100,
             patience: Patience::default(),
-            pool: None,
+            pool: Some(0),
             defaults: Limits::DEFAULT,
             longest: Duration::from_secs(3600),
             longest_deadline: Duration::from_secs(2 * 3600),

@@ -17,7 +17,7 @@ pub(crate) struct ServeArgs {
     /// Runs that may wait [default: 100].
     #[arg(long, value_name = "N", value_parser = value(ServeKey::Queue))]
     queue: Option<String>,
-    /// Sandboxes kept ready at most; 0 for none [default: twice as many as runs at once].
+    /// Sandboxes kept ready at most, or `auto` for twice as many as runs at once [default: 0].
     #[arg(long, value_name = "N", value_parser = value(ServeKey::Pool))]
     pool: Option<String>,
     /// What the memory limits of all running work may add up to, as a size or a part of what is available at the start [default: 80%].

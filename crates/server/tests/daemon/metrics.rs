@@ -153,7 +153,11 @@ fn a_page_with_faults_is_not_taken_for_a_good_one() {
 
 #[test]
 fn the_page_of_metrics_is_read_strictly_and_has_what_is_promised() {
-    let daemon = Daemon::start(|config| config.runs.queue = 0).unwrap();
+    let daemon = Daemon::start(|config| {
+        config.runs.queue = 0;
+        config.runs.pool = None;
+    })
+    .unwrap();
     daemon
         .until("/health", |found| found["status"] == "healthy")
         .unwrap();

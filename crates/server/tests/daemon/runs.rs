@@ -383,3 +383,32 @@ fn a_payload_that_does_not_compile_is_an_answer_and_its_secrets_are_not_kept() {
         "{stored}"
     );
 }
+
+#[test]
+fn runs_in_sandboxes_that_stood_ready_are_like_any_other() {
+    let daemon = Daemon::start(|config| config.runs.pool = None).unwrap();
+    let body = json!({
+        "command": ["sh", "-c", "cat given; echo made > made"],
+        "files": [{"path": "given", "content": "hi\n"}],
+    });
+    let began = std::time::Instant::now();
+    let is_ready = |text: &str| {
+        text.lines().any(|line| {
+            line.starts_with("cofferdam_pool_asked_total{found=\"ready\"}") && !line.ends_with(" 0")
+        })
+    };
+    loop {
+        let run = daemon.post("/v1/runs", &body).unwrap().json();
+        assert_eq!(
+            (&run["status"], &run["stdout"]["data"]),
+            (&json!("success"), &json!("hi\n")),
+            "{run}"
+        );
+        assert_eq!(run["artifacts"][0]["path"], "made");
+        if is_ready(&daemon.get("/metrics").unwrap().text()) {
+            break;
+        }
+        assert!(began.elapsed().as_secs() < 20, "none stands ready");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
