@@ -153,11 +153,7 @@ fn a_page_with_faults_is_not_taken_for_a_good_one() {
 
 #[test]
 fn the_page_of_metrics_is_read_strictly_and_has_what_is_promised() {
-    let daemon = Daemon::start(|config| {
-        config.runs.queue = 0;
-        config.runs.pool = None;
-    })
-    .unwrap();
+    let daemon = Daemon::start(|config| config.runs.queue = 0).unwrap();
     daemon
         .until("/health", |found| found["status"] == "healthy")
         .unwrap();
@@ -167,7 +163,7 @@ fn the_page_of_metrics_is_read_strictly_and_has_what_is_promised() {
     assert_eq!(refused.status, 503);
     drop(daemon);
 
-    let daemon = Daemon::start(|_| {}).unwrap();
+    let daemon = Daemon::start(|config| config.runs.pool = None).unwrap();
     for body in [
         json!({"command": ["true"]}),
         json!({"command": ["sleep", "60"], "limits": {"wall_time_ms": 50}}),
