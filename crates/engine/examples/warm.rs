@@ -13,6 +13,7 @@ use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
 use cofferdam_engine::pool::{Pool, PoolBounds, Private};
+use cofferdam_engine::zygote::Interpreter;
 use cofferdam_store::DataDir;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -24,13 +25,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let host = Arc::new(Host::detect());
     let dir = DataDir::at(std::env::temp_dir().join(format!("warm-{}", std::process::id())));
-    let pool = Pool::start(Arc::clone(&host), dir, PoolBounds::of_runs(2));
+    let python = Interpreter {
+        name: "python3".to_owned(),
+        env: Vec::new(),
+        preload: Vec::new(),
+    };
+    let pool = Pool::start(Arc::clone(&host), dir, PoolBounds::of_runs(2), vec![python]);
     let pool = pool.ok_or("no sandbox can wait here")?;
     let (mut bare, mut cold, mut warm) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let began = Instant::now();
         let (program, rest) = argv.split_first().ok_or("no program")?;
         let status = Command::new(program)
+            .env("PATH", "/usr/bin")
             .args(rest)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

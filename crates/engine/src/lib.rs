@@ -26,6 +26,7 @@ mod stand;
 mod supervise;
 mod walls;
 mod watch;
+pub mod zygote;
 
 pub use cancel::cancel_on_signals;
 pub use cofferdam_sys::heap;

@@ -88,7 +88,7 @@ pub fn run_in(
     };
     let plan = plan::plan(grant, host, streams.evidence, channel)?;
     let cancel = streams.cancel;
-    let seat = seat.filter(|seat| seat.fits(&plan.enclosure, &plan.bounds));
+    let seat = seat.filter(|seat| seat.fits(&plan));
     let bin = seat.as_ref().map(Seat::bin);
     let running = start(plan, seat, streams, host, Birth { run_id, started_at })?;
     let mut ended =
@@ -158,6 +158,7 @@ fn start<'a>(
         mut terms,
     } = plan;
     let children_before = adopt_orphans(&enclosure)?;
+    let copied = seat.as_ref().and_then(Seat::copied);
     let stand = match seat {
         Some(seat) => seat.take(errand)?,
         None => {
@@ -175,6 +176,11 @@ fn start<'a>(
     if let Isolation::Namespaces(identity) = sandbox.blueprint().isolation {
         hand_over(&identity, ends.into_iter().flatten())?;
         terms.isolation = walls::isolation(&identity, host);
+        if let Some(name) = copied {
+            terms
+                .isolation
+                .insert("start".to_owned(), format!("copy of a waiting {name}"));
+        }
     }
     // Fits in while the sandbox takes its last steps; earlier, it would be in the way of the first.
     let recorder = streams

@@ -3,6 +3,7 @@
 //!
 //! There is no state of one run that another could meet: a parked sandbox has executed nothing, and all that is recycled is the idea of it.
 
+mod nursery;
 mod seat;
 
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use cofferdam_contract::request::{BackendName, Request, Root, Workspace, WorkspaceAccess};
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
-use cofferdam_sys::cgroup::Bounds;
+use cofferdam_sys::cgroup::{Bounds, Hierarchy};
 use rustix::io::Errno;
 use rustix::process::Resource;
 
@@ -23,6 +24,8 @@ use crate::host::Host;
 use crate::plan::{Evidence, Means};
 use crate::stand::{Stand, Waste};
 use crate::walls::Walls;
+use crate::zygote::Interpreter;
+use nursery::Nursery;
 
 pub use seat::Seat;
 
@@ -67,6 +70,7 @@ struct Shared {
     host: Arc<Host>,
     dir: DataDir,
     bounds: PoolBounds,
+    nursery: Nursery,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -116,6 +120,8 @@ struct Shape {
     is_memory_bounded: bool,
     are_processes_bounded: bool,
     private: Private,
+    /// Whose copy waits in it.
+    interpreter: Option<Arc<Interpreter>>,
 }
 
 /// About how many descriptors a waiting sandbox takes. Those of a daemon that waits must not be all that it may have.
@@ -131,7 +137,12 @@ const OVERTAKEN_AFTER: Duration = Duration::from_secs(2);
 
 impl Pool {
     /// `None` where sandboxes cannot wait: in a version 2 group, a sandbox is cloned into its own at once.
-    pub fn start(host: Arc<Host>, dir: DataDir, mut bounds: PoolBounds) -> Option<Self> {
+    pub fn start(
+        host: Arc<Host>,
+        dir: DataDir,
+        mut bounds: PoolBounds,
+        interpreters: Vec<Interpreter>,
+    ) -> Option<Self> {
         if host.cgroups.is_cloned_into() {
             return None;
         }
@@ -143,6 +154,7 @@ impl Pool {
             host,
             dir,
             bounds,
+            nursery: Nursery::new(interpreters),
             state: Mutex::default(),
             wake: Condvar::new(),
         });
@@ -287,6 +299,11 @@ impl Shared {
             is_memory_bounded: means.bounds.memory_bytes.is_some(),
             are_processes_bounded: means.bounds.processes.is_some(),
             private,
+            // Whoever counts without groups looks at the processes below init, where a copy is not.
+            interpreter: match self.host.cgroups {
+                Hierarchy::V1(_) => self.nursery.choose(request),
+                _ => None,
+            },
         };
         Some((shape, means.bounds))
     }
@@ -388,13 +405,19 @@ impl Shared {
         };
         let blueprint = walls.draw(&self.host)?;
         let name = format!("cofferdam-{id}");
-        let stand = Stand::park(blueprint, &bounds, &name, &self.host)?;
+        let stand = match &shape.interpreter {
+            None => Stand::park(blueprint, &bounds, &name, &self.host)?,
+            Some(interpreter) => self.nursery.with(interpreter, |zygote| {
+                Stand::park_copy(blueprint, &bounds, &name, &self.host, zygote)
+            })?,
+        };
         Ok(Seat {
             pool: Arc::downgrade(self),
             walls,
             bounds,
             stand,
             workspace,
+            interpreter: shape.interpreter.clone(),
             since: Instant::now(),
         })
     }

@@ -11,7 +11,7 @@ use crate::error::EngineError;
 
 /// The directory that is the program's own to write in, inside the sandbox.
 pub(crate) const HOME: &str = "/home/sandbox";
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What a program without isolation keeps of the caller's environment: enough to find its tools, nothing that is likely to be secret.
 const HOST_INHERITS: [&str; 8] = [
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TERM",
@@ -39,21 +39,26 @@ pub(crate) fn lay_out(request: &Request) -> Result<Program, EngineError> {
     Ok(Program::new(cwd, candidates, argv, env))
 }
 
+/// What every program in a sandbox has.
+pub(crate) fn clean_environment() -> Vec<(OsString, OsString)> {
+    [
+        ("PATH", PATH),
+        ("HOME", HOME),
+        ("USER", "sandbox"),
+        ("LOGNAME", "sandbox"),
+        ("SHELL", "/bin/sh"),
+        ("LANG", "C.UTF-8"),
+        ("TMPDIR", "/tmp"),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.into(), value.into()))
+    .collect()
+}
+
 /// The clean environment, then what the caller added or replaced.
 fn environment(request: &Request) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = match request.backend {
-        BackendName::Native => [
-            ("PATH", PATH),
-            ("HOME", HOME),
-            ("USER", "sandbox"),
-            ("LOGNAME", "sandbox"),
-            ("SHELL", "/bin/sh"),
-            ("LANG", "C.UTF-8"),
-            ("TMPDIR", "/tmp"),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.into(), value.into()))
-        .collect(),
+        BackendName::Native => clean_environment(),
         BackendName::Host => HOST_INHERITS
             .iter()
             .filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)))

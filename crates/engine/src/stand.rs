@@ -1,5 +1,6 @@
 //! A sandbox with what belongs to it, before it is supervised: built now for one errand, or parked until there is one.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use cofferdam_sys::blueprint::Blueprint;
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use crate::error::EngineError;
 use crate::host::Host;
 use crate::plan::Enclosure;
+use crate::zygote::Zygote;
 
 /// In the order in which they must go: the processes, the group, whoever removes it.
 #[derive(Debug)]
@@ -96,27 +98,73 @@ impl Stand {
         host: &Host,
     ) -> Result<Self, EngineError> {
         let sandbox = launch::park(blueprint).map_err(unavailable)?;
-        let janitor = Janitor::start(&host.cgroups, name)
-            .map_err(EngineError::system("start the process that clears up"))?;
-        let group = RunGroup::create(&host.cgroups, name, bounds).map_err(unavailable_group)?;
-        // The first look at a counter opens it, which need not be done while somebody waits.
-        group.as_ref().map(RunGroup::counters);
-        let mut stand = Self {
-            sandbox,
-            group,
-            janitor,
-            told: Vec::new(),
-        };
+        let mut stand = Self::around(sandbox, bounds, name, host)?;
         stand.hear()?;
         stand.sandbox.hold_mounts_best_effort();
         Ok(stand)
     }
 
+    /// The same for one whose program's process is a copy of an interpreter that waits.
+    pub(crate) fn park_copy(
+        blueprint: Blueprint,
+        bounds: &Bounds,
+        name: &str,
+        host: &Host,
+        zygote: &Zygote,
+    ) -> Result<Self, EngineError> {
+        let failed = EngineError::system("send an interpreter into a sandbox");
+        let sandbox = launch::park_for_a_guest(blueprint).map_err(unavailable)?;
+        let mut stand = Self::around(sandbox, bounds, name, host)?;
+        let entrances = stand.hear_entrances()?;
+        let door = stand.sandbox.take_door();
+        let door = door.ok_or_else(|| failed(Errno::BADF))?;
+        let blueprint = stand.sandbox.blueprint();
+        let first = zygote.send_in(&door, &entrances, blueprint);
+        // It has made the second by the time that the second waits, and then it goes.
+        let _first = first.map_err(failed)?;
+        drop((door, entrances));
+        stand.hear()?;
+        stand.sandbox.hold_mounts_best_effort();
+        Ok(stand)
+    }
+
+    fn around(
+        sandbox: Sandbox,
+        bounds: &Bounds,
+        name: &str,
+        host: &Host,
+    ) -> Result<Self, EngineError> {
+        let janitor = Janitor::start(&host.cgroups, name)
+            .map_err(EngineError::system("start the process that clears up"))?;
+        let group = RunGroup::create(&host.cgroups, name, bounds).map_err(unavailable_group)?;
+        // The first look at a counter opens it, which need not be done while somebody waits.
+        group.as_ref().map(RunGroup::counters);
+        Ok(Self {
+            sandbox,
+            group,
+            janitor,
+            told: Vec::new(),
+        })
+    }
+
     /// Hears what a sandbox says until it can only wait: the listener for refused calls is the last.
     fn hear(&mut self) -> Result<(), EngineError> {
+        self.hear_until(|event| matches!(event, Event::Listener { .. }))
+    }
+
+    /// Hears where a process from elsewhere can come in.
+    fn hear_entrances(&mut self) -> Result<Vec<OwnedFd>, EngineError> {
+        self.hear_until(|event| matches!(event, Event::Namespaces { .. }))?;
+        match self.told.pop() {
+            Some(Event::Namespaces { entrances }) => Ok(entrances),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn hear_until(&mut self, is_last: impl Fn(&Event) -> bool) -> Result<(), EngineError> {
         let failed = EngineError::system("build a sandbox ahead of time");
         let until = Instant::now() + PATIENCE;
-        while !matches!(self.told.last(), Some(Event::Listener { .. })) {
+        while !self.told.last().is_some_and(&is_last) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(failed(Errno::TIMEDOUT));
@@ -125,6 +173,7 @@ impl Stand {
                 Ok(Some(Event::SetupFailed { errno, .. } | Event::ExecFailed { errno, .. })) => {
                     return Err(failed(Errno::from_raw_os_error(errno)));
                 }
+                Ok(Some(Event::Guest { pidfd })) => self.sandbox.admit(pidfd),
                 Ok(Some(event)) => self.told.push(event),
                 Ok(None) => return Err(failed(Errno::CHILD)),
                 Err(Errno::AGAIN | Errno::INTR) => self.sandbox.await_word(left),

@@ -132,6 +132,7 @@ enum Over {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Control,
+    Guest,
     Stdout,
     Stderr,
     Result,
@@ -147,6 +148,7 @@ impl Supervisor<'_> {
         for (source, happened) in ready {
             match source {
                 Source::Control => self.listen()?,
+                Source::Guest => self.look_at_guest(),
                 Source::Stdout => self.drain(Stream::Stdout),
                 Source::Stderr => self.drain(Stream::Stderr),
                 Source::Result => self.drain_result(),
@@ -183,6 +185,13 @@ impl Supervisor<'_> {
             (
                 Source::Control,
                 Some((self.run.sandbox.control(), PollFlags::IN)),
+            ),
+            (
+                Source::Guest,
+                self.run
+                    .sandbox
+                    .guest_pidfd()
+                    .map(|pidfd| (pidfd, PollFlags::IN)),
             ),
             (Source::Stdout, self.run.stdout.interest()),
             (Source::Stderr, self.run.stderr.interest()),
@@ -244,6 +253,16 @@ impl Supervisor<'_> {
         Ok(())
     }
 
+    /// A program's process that came from elsewhere is our child, and not init's. What it said before it ended comes first.
+    fn look_at_guest(&mut self) {
+        while let Ok(Some(event)) = self.run.sandbox.receive() {
+            self.note(event);
+        }
+        if let (None, Some((status, cpu))) = (&self.report, self.run.sandbox.guest_ended()) {
+            self.note(Event::Exited { status, cpu });
+        }
+    }
+
     fn note(&mut self, event: Event) {
         match event {
             Event::Ready { dirs, proc } => {
@@ -254,7 +273,7 @@ impl Supervisor<'_> {
                 self.upper = dirs.next();
                 self.proc = proc;
             }
-            Event::Waiting => {}
+            Event::Waiting | Event::Namespaces { .. } | Event::Guest { .. } => {}
             Event::Listener { fd } => {
                 self.listener = Some(fd);
                 self.run.watch.expect_shared_memory_reports();

@@ -11,3 +11,37 @@ pub struct Errand {
     /// Set before the program is executed; soft and hard.
     pub rlimits: Vec<(Resource, u64)>,
 }
+
+impl Errand {
+    /// For a process that does not share our memory: resource limits, directory, how many arguments, the arguments, the environment, with a NUL between each two.
+    pub fn written(&self) -> Vec<u8> {
+        let limits = self.rlimits.iter();
+        let limits: Vec<String> = limits
+            .map(|(resource, value)| format!("{}:{value}", *resource as u32))
+            .collect();
+        let mut parts = vec![limits.join(" ").into_bytes()];
+        parts.extend(self.program.parts());
+        parts.join(&0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errand_is_written_with_a_nul_between_its_parts() {
+        let strings =
+            |texts: &[&std::ffi::CStr]| texts.iter().map(|&text| text.to_owned()).collect();
+        let errand = Errand {
+            program: Program::new(
+                c"/w".to_owned(),
+                Vec::new(),
+                strings(&[c"python3", c"main.py"]),
+                strings(&[c"A=1"]),
+            ),
+            rlimits: vec![(Resource::Core, 0), (Resource::Nofile, 64)],
+        };
+        assert_eq!(errand.written(), b"4:0 7:64\0/w\02\0python3\0main.py\0A=1");
+    }
+}

@@ -18,6 +18,7 @@ use crate::blueprint::{Blueprint, Isolation};
 use crate::child::{self, Building, Start};
 use crate::clone::{self, Lent};
 use crate::errand::Errand;
+use crate::guest::Entrances;
 use crate::protocol::{self, Stage};
 use crate::steps::{self, Built};
 use crate::{descendants, enclose, raw, signals};
@@ -32,6 +33,8 @@ pub(crate) enum Order {
     AtOnce,
     /// Before there is such a process.
     OneAfterTheOther,
+    /// Without one: it will come from elsewhere.
+    ForAGuest,
 }
 
 /// Becomes the sandbox's init. `keep` holds the descriptors that survive, sorted: the control socket and prepared mounts.
@@ -77,15 +80,20 @@ fn begin(site: &Site<'_>, keep: &[i32], order: Order) -> Result<OwnedFd, Failure
             site.build(None);
             site.start_program();
         }
+        Order::ForAGuest => {
+            let entrances = Entrances::open().map_err(|errno| (Stage::Descriptors, errno))?;
+            site.build(None);
+            entrances.show(site)?;
+        }
     }
     Ok(signals)
 }
 
 /// What init and the thread beside it work on. It lies in the frame of an init that never returns, so it outlives the thread.
-struct Site<'a> {
-    blueprint: &'a Blueprint,
+pub(crate) struct Site<'a> {
+    pub(crate) blueprint: &'a Blueprint,
     errand: &'a OnceLock<Errand>,
-    control: BorrowedFd<'a>,
+    pub(crate) control: BorrowedFd<'a>,
     building: Building,
     /// The program's pid, from the moment at which it exists.
     program: AtomicI32,

@@ -12,8 +12,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::blueprint::{Blueprint, Identity, Isolation, Privileged};
 use crate::clone::{self, Forked, Stack};
 use crate::errand::Errand;
+use crate::guest::{Guest, Waiting};
 use crate::init::{self, Order, Stacks};
-use crate::protocol::{self, Event, Given, RESULT_FD};
+use crate::protocol::{self, Event, Given, RESULT_FD, WaitStatus};
 
 /// A sandbox whose init runs. Dropping it closes the lifeline, so nothing of it can outlive its owner.
 #[derive(Debug)]
@@ -23,6 +24,9 @@ pub struct Sandbox {
     control: OwnedFd,
     reaped: bool,
     mounts: Option<Mounts>,
+    /// Init's end of the control socket, for a program's process that comes from elsewhere.
+    door: Option<OwnedFd>,
+    guest: Option<Guest>,
     /// What init reads, for as long as it lives.
     inner: Box<Inner>,
 }
@@ -38,6 +42,7 @@ struct Inner {
     blueprint: Blueprint,
     /// Set once, before the word to go, by us; looked at after it, by the program's process.
     errand: OnceLock<Errand>,
+    order: Order,
     keep: Vec<i32>,
     /// Ours to close once init has its own copy.
     control: i32,
@@ -89,17 +94,23 @@ pub fn launch(
     errand: Errand,
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<Sandbox, LaunchError> {
-    start(blueprint, OnceLock::from(errand), cgroup)
+    start(blueprint, OnceLock::from(errand), Order::AtOnce, cgroup)
 }
 
 /// The same for a sandbox that stands and waits: [`Sandbox::entrust`] says later what for. It shares our memory, so it is in no version 2 cgroup.
 pub fn park(blueprint: Blueprint) -> Result<Sandbox, LaunchError> {
-    start(blueprint, OnceLock::new(), None)
+    start(blueprint, OnceLock::new(), Order::AtOnce, None)
+}
+
+/// The same without a process for the program: one comes from elsewhere, by [`Sandbox::take_door`] and what [`Event::Namespaces`] brings.
+pub fn park_for_a_guest(blueprint: Blueprint) -> Result<Sandbox, LaunchError> {
+    start(blueprint, OnceLock::new(), Order::ForAGuest, None)
 }
 
 fn start(
     blueprint: Blueprint,
     errand: OnceLock<Errand>,
+    order: Order,
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<Sandbox, LaunchError> {
     let (ours, theirs) = rustix::net::socketpair(
@@ -126,6 +137,7 @@ fn start(
     let mut inner = Box::new(Inner {
         blueprint,
         errand,
+        order,
         keep,
         control,
         stack,
@@ -133,13 +145,15 @@ fn start(
     });
     let (pid, pidfd) = clone_init(&mut inner, cgroup).map_err(LaunchError::Clone)?;
     // The descriptor tables are separate from here on: init keeps its copy.
-    drop(theirs);
+    let door = (order == Order::ForAGuest).then_some(theirs);
     let sandbox = Sandbox {
         pid,
         pidfd,
         control: ours,
         reaped: false,
         mounts: None,
+        door,
+        guest: None,
         inner,
     };
     if let Some(identity) = identity {
@@ -171,7 +185,8 @@ fn clone_init(inner: &mut Inner, cgroup: Option<BorrowedFd<'_>>) -> Result<(Pid,
 
 extern "C" fn begin(argument: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `clone_init` handed us a live `Inner`, of which only `stack` changes afterwards, and that we do not look at, and `errand`, which may be set once from another process.
-    become_init(unsafe { &*argument.cast::<Inner>() }, Order::AtOnce)
+    let inner = unsafe { &*argument.cast::<Inner>() };
+    become_init(inner, inner.order)
 }
 
 /// Only dropped when something panics: what it stands in never returns.
@@ -222,7 +237,38 @@ impl Sandbox {
 
     /// Lets the errand's program go, with these standard streams, in the version 1 cgroups whose `tasks` files are given.
     pub fn go(&self, streams: &Given<'_>, joins: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        protocol::send_go(self.control.as_fd(), streams, joins)
+        let written = self.guest.as_ref().map_or(&[][..], Guest::errand);
+        protocol::send_go(self.control.as_fd(), streams, joins, written)
+    }
+
+    /// Through which the program's process comes; whoever takes it passes it on and closes it.
+    pub fn take_door(&mut self) -> Option<OwnedFd> {
+        self.door.take()
+    }
+
+    /// Takes on the program's process that has come in. It must be a child of ours.
+    pub fn admit(&mut self, pidfd: OwnedFd) {
+        self.guest = Some(Guest::new(pidfd));
+    }
+
+    /// As [`Self::entrust`], for a guest, in the form that it reads.
+    pub fn entrust_guest(&mut self, errand: Vec<u8>) -> Result<(), Entrusted> {
+        let guest = self
+            .guest
+            .as_mut()
+            .filter(|guest| guest.errand().is_empty());
+        guest.ok_or(Entrusted)?.set_errand(errand);
+        Ok(())
+    }
+
+    /// Readable when the program's process has ended, where that is ours to see.
+    pub fn guest_pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.guest.as_ref().and_then(Guest::pidfd)
+    }
+
+    /// How the guest ended; `None` when there is none, or it goes on.
+    pub fn guest_ended(&mut self) -> Option<(WaitStatus, std::time::Duration)> {
+        self.guest.as_mut()?.ended(Waiting::No)
     }
 
     /// The next event, without waiting: `Err(AGAIN)` when there is none yet, `Ok(None)` when init has gone.
@@ -256,6 +302,10 @@ impl Sandbox {
 
     /// Waits until init has ended. By then the kernel has ended and reaped everything else in the namespace.
     pub fn reap(&mut self) -> Result<(), Errno> {
+        // Init waits for it to be gone, and only we can let it go.
+        if let Some(guest) = &mut self.guest {
+            guest.ended(Waiting::Yes);
+        }
         while !self.reaped {
             match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
             {

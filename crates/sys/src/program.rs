@@ -17,7 +17,7 @@ pub struct Program {
 #[derive(Debug)]
 struct Table {
     /// Owns what `addresses` points to; never changed.
-    _strings: Vec<CString>,
+    strings: Vec<CString>,
     addresses: Vec<*const libc::c_char>,
 }
 
@@ -39,6 +39,15 @@ impl Program {
             argv: Table::new(argv),
             env: Table::new(env),
         }
+    }
+
+    /// Directory, how many arguments, the arguments, the environment.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Vec<u8>> {
+        let count = self.argv.strings.len().to_string().into_bytes();
+        let tables = self.argv.strings.iter().chain(&self.env.strings);
+        [self.cwd.to_bytes().to_vec(), count]
+            .into_iter()
+            .chain(tables.map(|text| text.to_bytes().to_vec()))
     }
 
     pub(crate) fn cwd(&self) -> &CStr {
@@ -65,10 +74,7 @@ impl Table {
             .map(|text| text.as_ptr())
             .chain([std::ptr::null()])
             .collect();
-        Self {
-            _strings: strings,
-            addresses,
-        }
+        Self { strings, addresses }
     }
 }
 

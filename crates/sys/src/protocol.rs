@@ -33,6 +33,8 @@ const KIND_LISTENER: u8 = 20;
 const KIND_EXITED: u8 = 21;
 const KIND_WAITING: u8 = 22;
 const KIND_ROUTES: u8 = 23;
+const KIND_NAMESPACES: u8 = 24;
+const KIND_GUEST: u8 = 25;
 
 /// What init and the program's process report.
 #[derive(Debug)]
@@ -56,6 +58,14 @@ pub enum Event {
     /// The counters of the program's network namespace.
     Routes {
         counters: Counters,
+    },
+    /// What a process from elsewhere needs to come in; see [`crate::guest`].
+    Namespaces {
+        entrances: Vec<OwnedFd>,
+    },
+    /// One has come in, and is the program's process.
+    Guest {
+        pidfd: OwnedFd,
     },
     /// The program is executed now; the time is of the monotonic clock.
     Started {
@@ -218,6 +228,10 @@ pub(crate) fn routes() -> [u8; 32] {
     encode((KIND_ROUTES, [0; 3]))
 }
 
+pub(crate) fn namespaces() -> [u8; 32] {
+    encode((KIND_NAMESPACES, [0; 3]))
+}
+
 /// Reads the next event. `None` when init has gone without another word.
 pub(crate) fn receive(control: BorrowedFd<'_>) -> Result<Option<Event>, Errno> {
     let mut bytes = [0u8; 32];
@@ -261,6 +275,10 @@ fn decode(bytes: &[u8; 32], fds: Vec<OwnedFd>) -> Result<Event, Errno> {
         KIND_WAITING => Event::Waiting,
         KIND_ROUTES => Event::Routes {
             counters: Counters::from_fds(fds).ok_or(Errno::BADMSG)?,
+        },
+        KIND_NAMESPACES => Event::Namespaces { entrances: fds },
+        KIND_GUEST => Event::Guest {
+            pidfd: fds.into_iter().next().ok_or(Errno::BADMSG)?,
         },
         KIND_READY => {
             let proc = if values[0] == 1 {
@@ -316,11 +334,12 @@ pub(crate) fn send(
     .map(drop)
 }
 
-/// Lets the program go, with these standard streams, inside the version 1 cgroups whose `tasks` files are given.
+/// Lets the program go, with these standard streams, inside the version 1 cgroups whose `tasks` files are given. `errand` is for a process that cannot read it where it lies.
 pub(crate) fn send_go(
     control: BorrowedFd<'_>,
     streams: &Given<'_>,
     joins: &[BorrowedFd<'_>],
+    errand: &[u8],
 ) -> Result<(), Errno> {
     let mut fds: Vec<BorrowedFd<'_>> = streams.stdio.to_vec();
     fds.extend(streams.result);
@@ -329,7 +348,10 @@ pub(crate) fn send_go(
         None => KIND_GO,
         Some(_) => KIND_GO_WITH_RESULT,
     };
-    send(control, &[kind], &fds)
+    if errand.is_empty() {
+        return send(control, &[kind], &fds);
+    }
+    send(control, &[&[kind], errand].concat(), &fds)
 }
 
 /// The descriptors that a program begins with.

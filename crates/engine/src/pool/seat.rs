@@ -1,6 +1,6 @@
 //! One sandbox that waits, and where what is left of its run goes.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use cofferdam_store::private_dir::PrivateDir;
@@ -12,9 +12,10 @@ use rustix::io::Errno;
 
 use super::{MOST_WASTE, Shared};
 use crate::error::EngineError;
-use crate::plan::Enclosure;
+use crate::plan::{Enclosure, Plan};
 use crate::stand::{Stand, Waste, unavailable_group};
 use crate::walls::Walls;
+use crate::zygote::Interpreter;
 
 /// Where a run leaves what takes time to go, once its result is known.
 #[derive(Debug)]
@@ -45,8 +46,13 @@ pub struct Seat {
     pub(super) bounds: Bounds,
     pub(super) stand: Stand,
     pub(super) workspace: Option<PrivateDir>,
+    /// What its program's process is a copy of.
+    pub(super) interpreter: Option<Arc<Interpreter>>,
     pub(super) since: Instant,
 }
+
+/// What fits into one message to a process that does not share our memory.
+const MOST_WRITTEN: usize = 96 * 1024;
 
 impl Seat {
     /// The directory that is the sandbox's workspace; whoever takes it sees to its end.
@@ -58,10 +64,20 @@ impl Seat {
         Bin(Weak::clone(&self.pool))
     }
 
-    /// Whether it can be used for a run with these walls and bounds; the bounds are set then.
-    pub(crate) fn fits(&self, enclosure: &Enclosure, bounds: &Bounds) -> bool {
-        let is_built = matches!(enclosure, Enclosure::Walls(walls) if *walls == self.walls);
-        is_built && self.is_alive() && self.set(bounds).is_ok()
+    /// The interpreter that it is a copy of.
+    pub(crate) fn copied(&self) -> Option<String> {
+        self.interpreter
+            .as_ref()
+            .map(|interpreter| interpreter.name.clone())
+    }
+
+    /// Whether it can be used for this run; its bounds are set then.
+    pub(crate) fn fits(&self, plan: &Plan) -> bool {
+        let is_built = matches!(&plan.enclosure, Enclosure::Walls(walls) if *walls == self.walls);
+        let is_spoken = self.interpreter.as_ref().is_none_or(|interpreter| {
+            interpreter.suits(&plan.terms.request) && plan.errand.written().len() <= MOST_WRITTEN
+        });
+        is_built && is_spoken && self.is_alive() && self.set(&plan.bounds).is_ok()
     }
 
     fn set(&self, bounds: &Bounds) -> Result<(), EngineError> {
@@ -84,18 +100,23 @@ impl Seat {
         }
     }
 
-    pub(crate) fn take(self, errand: Errand) -> Result<Stand, EngineError> {
-        match self.stand.sandbox.entrust(errand) {
+    pub(crate) fn take(mut self, errand: Errand) -> Result<Stand, EngineError> {
+        let entrusted = match self.interpreter {
+            None => self.stand.sandbox.entrust(errand),
+            Some(_) => self.stand.sandbox.entrust_guest(errand.written()),
+        };
+        match entrusted {
             Ok(()) => Ok(self.stand),
             Err(Entrusted) => Err(EngineError::system("use a sandbox once")(Errno::ALREADY)),
         }
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(
-            self.stand.sandbox.pidfd(),
-            PollFlags::IN,
-        )];
+        let sandbox = &self.stand.sandbox;
+        let fds = std::iter::once(sandbox.pidfd()).chain(sandbox.guest_pidfd());
+        let mut fds: Vec<PollFd<'_>> = fds
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
         rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(0)
     }
 }

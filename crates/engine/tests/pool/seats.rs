@@ -1,123 +1,15 @@
 //! Sandboxes that are built ahead: the same walls, the same limits, the same endings as one that is built for its run; used once, and nothing left of them.
 
-use std::error::Error;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::limits::Limits;
-use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
-};
+use cofferdam_contract::request::{Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
-use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
-use cofferdam_engine::pool::{Pool, PoolBounds, Private, Seat};
-use cofferdam_store::DataDir;
+use cofferdam_engine::pipeline::Evidence;
+use cofferdam_engine::pool::{PoolBounds, Private};
 
-struct Place {
-    // First, so that nothing of it is in use when the directory goes.
-    pool: Pool,
-    host: Arc<Host>,
-    data: DataDir,
-    _dir: tempfile::TempDir,
-}
-
-fn place(bounds: PoolBounds) -> Result<Option<Place>, Box<dyn Error>> {
-    let dir = tempfile::tempdir()?;
-    let host = Arc::new(Host::detect());
-    let data = DataDir::at(dir.path().join("data"));
-    let pool = Pool::start(Arc::clone(&host), data.clone(), bounds);
-    if host.cgroups.is_cloned_into() {
-        assert!(pool.is_none(), "a sandbox cannot wait in a version 2 group");
-        return Ok(None);
-    }
-    Ok(Some(Place {
-        pool: pool.ok_or("no pool")?,
-        host,
-        data,
-        _dir: dir,
-    }))
-}
-
-fn request(script: &str, limits: Limits) -> Request {
-    Request {
-        argv: ["/bin/sh", "-c", script].map(Into::into).to_vec(),
-        env: Vec::new(),
-        cwd: None,
-        limits,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
-        workspace: None,
-        mounts: Vec::new(),
-        backend: BackendName::Native,
-    }
-}
-
-impl Place {
-    /// Asks until a sandbox is there.
-    fn seat(&self, request: &Request, private: Private) -> Result<Seat, String> {
-        let until = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < until {
-            if let Some(seat) = self.pool.seat(request, Evidence::Full, private) {
-                return Ok(seat);
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Err(format!("no sandbox came: {:?}", self.pool.figures()))
-    }
-
-    fn run(&self, seat: Option<Seat>, request: Request) -> Result<RunRecord, Box<dyn Error>> {
-        let streams = Streams {
-            usage: None,
-            stdin: Input::Empty,
-            stdout: Sink::Keep { at_most: 1 << 20 },
-            stderr: Sink::Keep { at_most: 1 << 20 },
-            result: Some(1000),
-            on_output_limit: OnLimit::Stop,
-            evidence: Evidence::Full,
-            cancel: None,
-            recording: None,
-        };
-        let grant = Grant::new(request)?;
-        Ok(pipeline::run_in(seat, grant, streams, &self.host)?)
-    }
-
-    fn run_seated(&self, script: &str, limits: Limits) -> Result<RunRecord, Box<dyn Error>> {
-        let request = request(script, limits);
-        let seat = self.seat(&request, Private::Nothing)?;
-        self.run(Some(seat), request)
-    }
-}
-
-fn children() -> Vec<String> {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
-    tasks
-        .flatten()
-        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|found| {
-            found
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        })
-        .collect()
-}
-
-fn assert_nothing_is_left(data: &DataDir) {
-    assert_eq!(children(), Vec::<String>::new());
-    if let Ok(entries) = std::fs::read_dir(data.work()) {
-        assert_eq!(entries.count(), 0);
-    }
-}
-
-const ROOMY: PoolBounds = PoolBounds {
-    most: 4,
-    fresh_for: Duration::from_secs(60),
-    idle_for: Duration::from_secs(60),
-};
+use crate::place::{ROOMY, assert_nothing_is_left, children, place, request};
 
 #[test]
 fn a_seated_run_is_like_any_other() {

@@ -1,0 +1,176 @@
+//! An interpreter that has started and waits outside of every sandbox, and a copy of which is sent into each: what a cold start would do again for every run is done once. It runs nothing
+//! of any run's itself. The copy joins the namespaces of a sandbox that stands, gives up what every program's process gives up, and then waits like any other.
+//!
+//! What differs from a cold start: copies of one interpreter share the layout of its addresses and its hash seed, and the modules that it imported.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::request::Request;
+use cofferdam_sys::blueprint::Blueprint;
+use cofferdam_sys::guest::{self, Guest, Line};
+use cofferdam_sys::protocol::Event;
+use rustix::io::Errno;
+
+use crate::error::EngineError;
+use crate::program;
+
+/// An interpreter that may be kept waiting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreter {
+    /// As requests name it, such as `python3`.
+    pub name: String,
+    /// The variables that decide how it starts. A request whose own differ is started cold.
+    pub env: Vec<(OsString, OsString)>,
+    /// Modules that every copy has already.
+    pub preload: Vec<String>,
+}
+
+/// Names of variables that a program reads while it starts, by how they begin.
+const DECIDE_THE_START: [&str; 7] = [
+    "PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_",
+];
+
+impl Interpreter {
+    /// Whether a copy of it does what this request would have done: it names a script, and starts it no other way.
+    pub(crate) fn suits(&self, request: &Request) -> bool {
+        let [name, script, ..] = request.argv.as_slice() else {
+            return false;
+        };
+        let is_script = script.as_bytes().ends_with(b".py") && !script.as_bytes().starts_with(b"-");
+        let asked = request
+            .env
+            .iter()
+            .filter(|(name, _)| decides_the_start(name));
+        let (mut asked, mut own): (Vec<_>, Vec<_>) = (asked.collect(), self.env.iter().collect());
+        asked.sort();
+        own.sort();
+        *name == *self.name && is_script && asked == own
+    }
+}
+
+fn decides_the_start(name: &OsStr) -> bool {
+    let begins = |with: &&str| name.as_bytes().starts_with(with.as_bytes());
+    DECIDE_THE_START.iter().any(|with| begins(&with))
+}
+
+/// One that waits. It ends with this value, or when its line does.
+#[derive(Debug)]
+pub(crate) struct Zygote {
+    line: Line,
+    process: Child,
+    file: File,
+}
+
+/// Which file it was started from. When another lies there, it is of the past.
+#[derive(Debug, PartialEq, Eq)]
+struct File {
+    path: PathBuf,
+    identity: (u64, u64, i64),
+}
+
+const SOURCE: &str = include_str!("zygote/python.py");
+/// Short, since it is what a list of processes shows.
+const LOADER: &str = "import os;exec(os.read(0,1<<20))";
+const START_PATIENCE: Duration = Duration::from_secs(10);
+const COPY_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Zygote {
+    pub(crate) fn start(interpreter: &Interpreter) -> Result<Self, EngineError> {
+        let failed = EngineError::system("start an interpreter ahead of time");
+        let file = File::of(&interpreter.name).ok_or_else(|| failed(Errno::NOENT))?;
+        let (line, theirs) = Line::new().map_err(&failed)?;
+        let environment = program::clean_environment().into_iter();
+        let environment = environment.chain(interpreter.env.iter().cloned());
+        let process = Command::new(&file.path)
+            .arg0(&interpreter.name)
+            .args(["-c", LOADER])
+            .env_clear()
+            .envs(environment)
+            .current_dir("/")
+            .stdin(theirs)
+            // As in a run: pipes. Nothing is written to them.
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let zygote = Self {
+            line,
+            process,
+            file,
+        };
+        let modules = interpreter.preload.join(" ");
+        let settings = format!("{} {modules}", guest::numbers());
+        let begin = || -> Result<Event, Errno> {
+            zygote.line.say(SOURCE.as_bytes(), &[])?;
+            zygote.line.say(settings.as_bytes(), &[])?;
+            zygote.line.hear(Instant::now() + START_PATIENCE)
+        };
+        match begin() {
+            Ok(Event::Waiting) => Ok(zygote),
+            Ok(_) => Err(failed(Errno::BADMSG)),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// Whether it is there, and still what would be started today.
+    pub(crate) fn is_current(&self) -> bool {
+        let is_running = self.line.is_open();
+        is_running && File::at(self.file.path.clone()).as_ref() == Some(&self.file)
+    }
+
+    /// Has a copy of it go through the door of a sandbox. Returns the one that goes in; the program's process, which that makes inside, is announced there.
+    pub(crate) fn send_in(
+        &self,
+        door: &OwnedFd,
+        entrances: &[OwnedFd],
+        blueprint: &Blueprint,
+    ) -> Result<Guest, Errno> {
+        let fds: Vec<_> = std::iter::once(door)
+            .chain(entrances)
+            .map(AsFd::as_fd)
+            .collect();
+        self.line.say(&guest::describe(blueprint), &fds)?;
+        match self.line.hear(Instant::now() + COPY_PATIENCE)? {
+            Event::Guest { pidfd } => Ok(Guest::new(pidfd)),
+            _ => Err(Errno::BADMSG),
+        }
+    }
+}
+
+impl Drop for Zygote {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl File {
+    /// The file that a sandbox would find by this name.
+    fn of(name: &str) -> Option<Self> {
+        let places = program::PATH
+            .split(':')
+            .filter(|dir| dir.starts_with("/usr/"));
+        places
+            .map(|dir| PathBuf::from(dir).join(name))
+            .find_map(Self::at)
+    }
+
+    /// One that its own copies could write to is not kept: they would still see it as it lies on the host.
+    fn at(path: PathBuf) -> Option<Self> {
+        let found = std::fs::metadata(&path)
+            .ok()
+            .filter(std::fs::Metadata::is_file)?;
+        let is_roots = found.uid() == 0 && found.mode() & 0o022 == 0;
+        is_roots.then(|| Self {
+            path,
+            identity: (found.dev(), found.ino(), found.mtime()),
+        })
+    }
+}

@@ -1,0 +1,5 @@
+//! Sandboxes that stand before their runs, with nothing in them and with a copy of an interpreter.
+
+mod copies;
+mod place;
+mod seats;
