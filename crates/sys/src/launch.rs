@@ -1,7 +1,9 @@
 //! The supervisor's side of a sandbox: clones its init, gives it its identity, and talks to it.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -27,8 +29,8 @@ pub struct Sandbox {
     /// Init's end of the control socket, for a program's process that comes from elsewhere.
     door: Option<OwnedFd>,
     guest: Option<Guest>,
-    /// What init reads, for as long as it lives.
-    inner: Box<Inner>,
+    /// What init reads, for as long as it lives: for ever, where its end could not be seen.
+    inner: ManuallyDrop<Box<Inner>>,
 }
 
 /// A hold on the mounts of a sandbox. As long as there is one, the sandbox can end without taking its mounts down, for which whoever waits for its end would wait too.
@@ -62,6 +64,9 @@ impl std::fmt::Debug for Inner {
 /// Enough for unoptimised builds: init's own frames, the stacks of the thread beside it and of the program's process, and the table of processes that a run without a pid
 /// namespace ends with. Only touched pages are real.
 const STACK: usize = 1024 * 1024;
+/// How long an init may take to end because of a guest, and how often that is looked for.
+const GUEST_PATIENCE: Duration = Duration::from_secs(2);
+const GUEST_LOOK: Duration = Duration::from_millis(20);
 const LENT: usize = Stacks::BESIDE + Stacks::PROGRAM;
 
 /// Why no sandbox could be cloned.
@@ -154,7 +159,7 @@ fn start(
         mounts: None,
         door,
         guest: None,
-        inner,
+        inner: ManuallyDrop::new(inner),
     };
     if let Some(identity) = identity {
         write_maps(pid, &identity)?;
@@ -224,7 +229,7 @@ impl Sandbox {
     }
 
     /// Sleeps until init has anything to say, or for `at_most`. Nothing is read.
-    pub fn await_word(&self, at_most: std::time::Duration) {
+    pub fn await_word(&self, at_most: Duration) {
         let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
         let timeout = Timespec::try_from(at_most).ok();
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
@@ -267,7 +272,7 @@ impl Sandbox {
     }
 
     /// How the guest ended; `None` when there is none, or it goes on.
-    pub fn guest_ended(&mut self) -> Option<(WaitStatus, std::time::Duration)> {
+    pub fn guest_ended(&mut self) -> Option<(WaitStatus, Duration)> {
         self.guest.as_mut()?.ended(Waiting::No)
     }
 
@@ -291,7 +296,7 @@ impl Sandbox {
     }
 
     /// Waits until init has ended, but not for ever: one that its own program has stopped is killed after `patience`.
-    pub fn reap_or_kill(&mut self, patience: std::time::Duration) -> Result<(), Errno> {
+    pub fn reap_or_kill(&mut self, patience: Duration) -> Result<(), Errno> {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let timeout = Timespec::try_from(patience).ok();
         if rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0) {
@@ -302,9 +307,8 @@ impl Sandbox {
 
     /// Waits until init has ended. By then the kernel has ended and reaped everything else in the namespace.
     pub fn reap(&mut self) -> Result<(), Errno> {
-        // Init waits for it to be gone, and only we can let it go.
-        if let Some(guest) = &mut self.guest {
-            guest.ended(Waiting::Yes);
+        if self.inner.order == Order::ForAGuest {
+            self.let_guest_go()?;
         }
         while !self.reaped {
             match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
@@ -315,6 +319,33 @@ impl Sandbox {
             }
         }
         Ok(())
+    }
+
+    /// An init that ends waits until nobody is left in its namespace, and a guest is there until we have seen its end. One that nobody has told us of can have been left by whoever
+    /// brought it in and was killed that very moment: then init is given up.
+    fn let_guest_go(&mut self) -> Result<(), Errno> {
+        let until = Instant::now() + GUEST_PATIENCE;
+        loop {
+            while self.guest.is_none() {
+                match self.receive() {
+                    Ok(Some(Event::Guest { pidfd })) => self.admit(pidfd),
+                    Ok(Some(_)) => {}
+                    _ => break,
+                }
+            }
+            if let Some(guest) = &mut self.guest {
+                guest.ended(Waiting::Yes);
+                return Ok(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            let timeout = Timespec::try_from(left.min(GUEST_LOOK)).ok();
+            match rustix::event::poll(&mut fds, timeout.as_ref()) {
+                Ok(0) if left.is_zero() => return Err(Errno::TIMEDOUT),
+                Ok(0) | Err(_) => {}
+                Ok(_) => return Ok(()),
+            }
+        }
     }
 
     /// Readable when there is an event or init has gone.
@@ -343,6 +374,10 @@ impl Drop for Sandbox {
         if !self.reaped {
             let _ = self.kill();
             let _ = self.reap();
+        }
+        if self.reaped {
+            // SAFETY: nobody reads it any more, and it is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
     }
 }

@@ -5,6 +5,7 @@
 # Loaded by `-c` over descriptor 0, a socket whose messages are: this text; the numbers of system calls and the modules to import; then a sandbox each.
 import atexit
 import ctypes
+import fcntl
 import gc
 import importlib.machinery
 import os
@@ -116,8 +117,6 @@ def drop_capabilities():
 
 
 def raise_loopback():
-    import fcntl
-
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket.fileno(), SET_INTERFACE_FLAGS, struct.pack("=16sH22x", b"lo", UP_AND_RUNNING))
 

@@ -86,3 +86,309 @@ sys.exit(9)
     drop(place);
     assert_nothing_is_left(&data);
 }
+
+#[test]
+fn whatever_way_a_script_ends_it_ends_like_a_cold_one() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let scripts = [
+        "print('plain')",
+        "import sys; sys.exit(3)",
+        "import sys; sys.exit('told')",
+        "import sys; sys.exit(None)",
+        "raise SystemExit(256 + 7)",
+        "def f():\n    raise ValueError('deep')\nf()",
+        "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError('second') from error",
+        "this is no python",
+        "x = '\\x00' * 3\n  bad indent",
+        "raise KeyboardInterrupt",
+        "import os; os._exit(5)",
+        "import os; os.kill(os.getpid(), 15)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import os; os.abort()",
+        "import ctypes; ctypes.string_at(0)",
+        "import atexit; atexit.register(print, 'at exit'); print('before')",
+        "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()\nprint('main')",
+        "class C:\n    def __del__(self):\n        print('gone')\nc = C()\nprint('here')",
+        "import sys\nsys.excepthook = lambda *a: print('hooked', a[0].__name__)\nraise OSError(1)",
+        "import sys; sys.stdout.close(); sys.stderr.write('closed\\n')",
+        "import subprocess; print(subprocess.run(['echo', 'child'], capture_output=True, text=True).stdout)",
+        "import os\npid = os.fork()\nif pid == 0:\n    print('child', flush=True); os._exit(4)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))",
+        "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    with m.get_context('fork').Pool(2) as p: print(p.map(f, [1, 2, 3]))",
+        "import os; os.execv('/bin/echo', ['echo', 'another program'])",
+        "import signal, os\nsignal.signal(signal.SIGUSR1, lambda *a: print('signal'))\nos.kill(os.getpid(), signal.SIGUSR1)",
+        "import pickle, __main__\nclass P: pass\nprint(type(pickle.loads(pickle.dumps(P()))).__module__, __main__.__file__)",
+        "import asyncio\nasync def f(): return 'awaited'\nprint(asyncio.run(f()))",
+        "def f(n): return f(n + 1)\nf(0)",
+        "open('made', 'w').write('x'); import os; print(sorted(os.listdir()))",
+        "import os; print(os.readlink('/proc/self/exe'), open('/proc/self/comm').read())",
+        "print(input() if False else 'é', ascii('é'))",
+    ];
+    for script in scripts {
+        let (copied, cold) = both(&place, script, &Limits::DEFAULT);
+        let told = |record: &RunRecord| {
+            // A stack that ran over is cut at a depth that depends on what is below it.
+            let stderr = match script.contains("f(n + 1)") {
+                true => record
+                    .stderr
+                    .data
+                    .lines()
+                    .last()
+                    .unwrap_or_default()
+                    .to_owned(),
+                false => record.stderr.data.clone(),
+            };
+            (
+                record.exit_code,
+                record.signal.clone(),
+                record.stdout.data.clone(),
+                stderr,
+            )
+        };
+        assert_eq!(told(&copied), told(&cold), "{script}");
+    }
+}
+
+#[test]
+fn limits_hold_for_copies() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let limits = |change: fn(&mut Limits)| {
+        let mut limits = Limits::DEFAULT;
+        change(&mut limits);
+        limits
+    };
+    let cases = [
+        (
+            "import time; print('partial'); time.sleep(60)",
+            limits(|limits| limits.wall_time = Cap::AtMost(Duration::from_millis(200))),
+            "wall_time",
+        ),
+        (
+            "print('partial')\nwhile True: pass",
+            limits(|limits| limits.cpu_time = Cap::AtMost(Duration::from_millis(200))),
+            "cpu_time",
+        ),
+        (
+            "print('partial')\nx = bytearray(200 << 20)",
+            limits(|limits| limits.memory = Cap::AtMost(Bytes::new(48 << 20))),
+            "memory",
+        ),
+        (
+            "print('partial')\nwhile True: print('x' * 1000)",
+            limits(|limits| limits.output = Cap::AtMost(Bytes::new(3000))),
+            "output",
+        ),
+        (
+            "print('partial')\nopen('/tmp/x', 'wb').write(b'x' * (8 << 20))",
+            limits(|limits| limits.disk = Cap::AtMost(Bytes::new(4 << 20))),
+            "disk",
+        ),
+        (
+            "import os, sys\nprint('partial')\ntry:\n    for _ in range(9):\n        if os.fork() == 0:\n            import time; time.sleep(9); os._exit(0)\nexcept OSError:\n    sys.exit(1)",
+            limits(|limits| limits.processes = Cap::AtMost(4)),
+            "processes",
+        ),
+    ];
+    for (script, limits, cause) in cases {
+        let record = copied(&place, script, python(limits));
+        let told = serde_json::to_value(&record).unwrap();
+        assert_eq!(told["ending"]["cause"], cause, "{told:#}");
+        assert!(record.stdout.data.starts_with("partial"), "{told:#}");
+    }
+    let record = copied(
+        &place,
+        "x = bytearray(64 << 20)\nfor i in range(3000000): pass",
+        python(Limits::DEFAULT),
+    );
+    let memory = record.usage.memory_peak_bytes.unwrap();
+    assert!(
+        memory > 64 << 20 && memory < 128 << 20,
+        "{:?}",
+        record.usage
+    );
+    assert!(record.usage.cpu_ms > 5.0, "{:?}", record.usage);
+}
+
+#[test]
+fn a_copy_has_nothing_of_the_host_or_of_another() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let script = r#"
+import ctypes, os, random, secrets, socket, uuid
+def attempt(work):
+    try:
+        return work()
+    except BaseException as error:
+        return type(error).__name__
+print("exe", attempt(lambda: os.open("/proc/self/exe", os.O_WRONLY)))
+print("usr", attempt(lambda: os.open("/usr/bin/python3", os.O_WRONLY)))
+print("up", os.path.samefile("/", "/.."), attempt(lambda: os.listdir("/root")))
+print("parents", os.getppid(), [p for p in os.listdir("/proc") if p.isdigit()])
+libc = ctypes.CDLL(None, use_errno=True)
+print("keyring", libc.syscall(250, 0, -3, 1), "setns", libc.setns(0, 0), "unshare", libc.unshare(0x10000000))
+print("network", attempt(lambda: socket.create_connection(("192.0.2.1", 80), 1)), attempt(lambda: socket.create_connection(("127.0.0.1", 9), 1)))
+print("namespaces", sorted(os.readlink("/proc/self/ns/" + name) for name in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")))
+print("maps", any(word in open("/proc/self/environ").read() + open("/proc/self/cmdline").read() for word in ("CARGO", "NEXTEST")))
+print("random", random.random(), secrets.token_hex(4), uuid.uuid4())
+"#;
+    let all: Vec<RunRecord> = (0..3)
+        .map(|_| copied(&place, script, python(Limits::DEFAULT)))
+        .collect();
+    for record in &all {
+        let line = |name: &str| {
+            let found = record
+                .stdout
+                .data
+                .lines()
+                .find(|line| line.starts_with(name));
+            found.unwrap_or_else(|| panic!("{record:#?}")).to_owned()
+        };
+        assert_eq!(line("exe"), "exe PermissionError");
+        assert!(
+            line("usr").ends_with("OSError") || line("usr").ends_with("PermissionError"),
+            "{}",
+            line("usr")
+        );
+        assert_eq!(line("up"), "up True FileNotFoundError");
+        // Init is hidden, and nobody else is there.
+        assert!(
+            line("parents").starts_with("parents 0 ['"),
+            "{}",
+            line("parents")
+        );
+        assert_eq!(
+            line("parents").matches('\'').count(),
+            2,
+            "{}",
+            line("parents")
+        );
+        assert_eq!(line("keyring"), "keyring -1 setns -1 unshare -1");
+        assert_eq!(line("network"), "network OSError ConnectionRefusedError");
+        assert_eq!(line("maps"), "maps False");
+        let host = std::fs::read_link("/proc/self/ns/net").unwrap();
+        assert!(!line("namespaces").contains(&*host.to_string_lossy()));
+    }
+    let own = |record: &RunRecord, name: &str| {
+        record
+            .stdout
+            .data
+            .lines()
+            .find(|line| line.starts_with(name))
+            .map(str::to_owned)
+    };
+    for (first, second) in [(0, 1), (1, 2), (0, 2)] {
+        assert_ne!(own(&all[first], "random"), own(&all[second], "random"));
+        assert_ne!(
+            own(&all[first], "namespaces"),
+            own(&all[second], "namespaces")
+        );
+    }
+}
+
+#[test]
+fn a_request_that_starts_python_another_way_is_started_cold() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let change = [
+        |request: &mut Request| request.env.push(("PYTHONHASHSEED".into(), "7".into())),
+        |request: &mut Request| request.env.push(("LD_PRELOAD".into(), "x.so".into())),
+        |request: &mut Request| drop(request.env.pop()),
+        |request: &mut Request| request.argv.insert(1, "-O".into()),
+        |request: &mut Request| request.argv[0] = "/usr/bin/python3".into(),
+    ];
+    // One is there for the usual way.
+    drop(
+        place
+            .seat(&python(Limits::DEFAULT), Private::Workspace)
+            .unwrap(),
+    );
+    for change in change {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("main.py"), "print('ran')").unwrap();
+        let mut request = python(Limits::DEFAULT);
+        change(&mut request);
+        let seat = place.seat(&request, Private::Workspace).unwrap();
+        request.workspace = Some(Workspace {
+            path: dir.path().to_owned(),
+            access: WorkspaceAccess::ReadWrite,
+        });
+        let record = place.run(Some(seat), request).unwrap();
+        assert_eq!(
+            (record.isolation.get("start"), record.stdout.data.as_str()),
+            (None, "ran\n"),
+            "{record:?}"
+        );
+    }
+}
+
+#[test]
+fn an_interpreter_that_was_killed_costs_nothing_but_time() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let run = |request: Request| copied(&place, "print('ran')", request);
+    assert_eq!(run(python(Limits::DEFAULT)).stdout.data, "ran\n");
+    for _ in 0..5 {
+        // Whatever of it waits: the one that is copied, or a copy in its sandbox.
+        for pid in waiting_pythons() {
+            let pid = rustix::process::Pid::from_raw(pid).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("main.py"), "print('ran')").unwrap();
+        let mut request = python(Limits::DEFAULT);
+        let seat = place.pool.seat(
+            &request,
+            cofferdam_engine::pipeline::Evidence::Full,
+            Private::Workspace,
+        );
+        request.workspace = Some(Workspace {
+            path: dir.path().to_owned(),
+            access: WorkspaceAccess::ReadWrite,
+        });
+        let record = place.run(seat, request).unwrap();
+        assert_eq!(record.stdout.data, "ran\n", "{record:?}");
+    }
+    let data = place.data.clone();
+    drop(place);
+    assert_nothing_is_left(&data);
+}
+
+fn waiting_pythons() -> Vec<i32> {
+    let children = crate::place::children().into_iter();
+    let pythons = children.filter(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|comm| comm.trim() == "python3")
+    });
+    pythons.filter_map(|pid| pid.parse().ok()).collect()
+}
+
+#[test]
+fn a_copy_waits_in_little_memory_of_its_own() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let _seat = place
+        .seat(&python(Limits::DEFAULT), Private::Workspace)
+        .unwrap();
+    let private = |pid: &i32| {
+        let rollup =
+            std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let lines = rollup.lines().filter(|line| line.starts_with("Private_"));
+        let kilobytes =
+            lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        kilobytes.sum::<u64>()
+    };
+    let most = waiting_pythons().iter().map(private).collect::<Vec<_>>();
+    // The one that is copied has its own; the copies share it.
+    assert!(
+        most.iter().filter(|&&kilobytes| kilobytes > 1200).count() <= 1,
+        "{most:?}"
+    );
+    assert!(most.len() > 1, "{most:?}");
+}
