@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         name: "python3".to_owned(),
         env: Vec::new(),
         preload: Vec::new(),
+        scripts: Vec::new(),
     };
     let pool = Pool::start(Arc::clone(&host), dir, PoolBounds::of_runs(2), vec![python]);
     let pool = pool.ok_or("no sandbox can wait here")?;

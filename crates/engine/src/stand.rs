@@ -118,12 +118,13 @@ impl Stand {
         let entrances = stand.hear_entrances()?;
         let door = stand.sandbox.take_door();
         let door = door.ok_or_else(|| failed(Errno::BADF))?;
+        stand.sandbox.expect_from(zygote.group());
         let blueprint = stand.sandbox.blueprint();
         let first = zygote.send_in(&door, &entrances, blueprint);
         // It has made the second by the time that the second waits, and then it goes.
         let _first = first.map_err(failed)?;
         drop((door, entrances));
-        stand.hear_guest()?;
+        stand.hear()?;
         stand.sandbox.hold_mounts_best_effort();
         Ok(stand)
     }
@@ -150,25 +151,6 @@ impl Stand {
     /// Hears what a sandbox says until it can only wait: the listener for refused calls is the last.
     fn hear(&mut self) -> Result<(), EngineError> {
         self.hear_until(|event| matches!(event, Event::Listener { .. }))
-    }
-
-    /// Whoever brought a guest in may tell it later than the guest itself is heard.
-    fn hear_guest(&mut self) -> Result<(), EngineError> {
-        self.hear()?;
-        let until = Instant::now() + PATIENCE;
-        while self.sandbox.guest_pidfd().is_none() {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.sandbox.receive() {
-                Ok(Some(Event::Guest { pidfd })) => self.sandbox.admit(pidfd),
-                Err(Errno::AGAIN | Errno::INTR) if !left.is_zero() => self.sandbox.await_word(left),
-                _ => {
-                    return Err(EngineError::system("meet an interpreter in its sandbox")(
-                        Errno::CHILD,
-                    ));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Hears where a process from elsewhere can come in.

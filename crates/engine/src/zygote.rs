@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::request::Request;
@@ -17,6 +17,7 @@ use cofferdam_sys::blueprint::Blueprint;
 use cofferdam_sys::guest::{self, Guest, Line};
 use cofferdam_sys::protocol::Event;
 use rustix::io::Errno;
+use rustix::process::Pid;
 
 use crate::error::EngineError;
 use crate::program;
@@ -30,6 +31,8 @@ pub struct Interpreter {
     pub env: Vec<(OsString, OsString)>,
     /// Modules that every copy has already.
     pub preload: Vec<String>,
+    /// Scripts that many runs begin with, by their path inside: read again for each run, but compiled once.
+    pub scripts: Vec<(String, String)>,
 }
 
 /// Names of variables that a program reads while it starts, by how they begin.
@@ -64,7 +67,10 @@ fn decides_the_start(name: &OsStr) -> bool {
 #[derive(Debug)]
 pub(crate) struct Zygote {
     line: Line,
-    process: Child,
+    /// Held open, so that it could write.
+    _streams: (Option<ChildStdout>, Option<ChildStderr>),
+    /// It, and copies that have not come in yet.
+    group: Pid,
     file: File,
 }
 
@@ -98,11 +104,14 @@ impl Zygote {
             // As in a run: pipes. Nothing is written to them.
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0)
             .spawn()
             .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let group = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let zygote = Self {
             line,
-            process,
+            group: group.ok_or_else(|| failed(Errno::SRCH))?,
+            _streams: (process.stdout, process.stderr),
             file,
         };
         let modules = interpreter.preload.join(" ");
@@ -110,6 +119,11 @@ impl Zygote {
         let begin = || -> Result<Event, Errno> {
             zygote.line.say(SOURCE.as_bytes(), &[])?;
             zygote.line.say(settings.as_bytes(), &[])?;
+            for (path, text) in &interpreter.scripts {
+                let script = [path.as_bytes(), b"\0", text.as_bytes()].concat();
+                zygote.line.say(&script, &[])?;
+            }
+            zygote.line.say(b"\0", &[])?;
             zygote.line.hear(Instant::now() + START_PATIENCE)
         };
         match begin() {
@@ -123,6 +137,11 @@ impl Zygote {
     pub(crate) fn is_current(&self) -> bool {
         let is_running = self.line.is_open();
         is_running && File::at(self.file.path.clone()).as_ref() == Some(&self.file)
+    }
+
+    /// The process group of it and of what it makes.
+    pub(crate) fn group(&self) -> Pid {
+        self.group
     }
 
     /// Has a copy of it go through the door of a sandbox. Returns the one that goes in; the program's process, which that makes inside, is announced there.
@@ -146,8 +165,7 @@ impl Zygote {
 
 impl Drop for Zygote {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        guest::end_group(self.group);
     }
 }
 

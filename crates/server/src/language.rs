@@ -10,12 +10,13 @@ use cofferdam_contract::ending::Ending;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::Problems;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root, Workspace};
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::zygote::Interpreter;
 use cofferdam_toolchain::{
-    Answer as Told, BadManifests, Catalogue, InlineFile, Job, Language, Mode, Raised,
+    Answer as Told, BadManifests, Catalogue, InlineFile, Job, Language, Mode, RESERVED_DIR, Raised,
     ResultChannel, Source, Toolchain,
 };
 use schemars::JsonSchema;
@@ -165,6 +166,20 @@ impl Languages {
         })
     }
 
+    /// Those that may be kept waiting, as the engine knows them.
+    pub(crate) fn interpreters(&self) -> Vec<Interpreter> {
+        let waiting = self.catalogue.all().filter_map(|language| {
+            let waiting = language.waiting.as_ref()?;
+            Some(Interpreter {
+                name: waiting.program.clone(),
+                env: os_pairs(language.env.clone()),
+                preload: waiting.preload.clone(),
+                scripts: scripts(language),
+            })
+        });
+        waiting.collect()
+    }
+
     /// Every language. Probes those that nobody has asked for yet, and blocks meanwhile.
     pub(crate) fn views(&self, host: &Host) -> Vec<LanguageView> {
         let views = self.catalogue.all().map(|language| {
@@ -308,6 +323,16 @@ fn planned_input(job: &Job, input: InputWish, index: usize) -> Result<PlannedInp
         stdin: own.stdin,
         event: event.map_err(of_input)?.flatten().map(placed),
     })
+}
+
+/// Its shim, as its programs find it: the same for every handler.
+fn scripts(language: &Language) -> Vec<(String, String)> {
+    let shim = language.handler.iter();
+    shim.map(|shim| {
+        let path = format!("{}/{RESERVED_DIR}/{}", Workspace::INSIDE, shim.file_name);
+        (path, shim.text.clone())
+    })
+    .collect()
 }
 
 fn placed(file: cofferdam_toolchain::PlacedFile) -> PlacedFile {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use cofferdam_contract::ending::{EndingRecord, StopCause};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pool::{Pool, PoolBounds};
+use cofferdam_engine::zygote::Interpreter;
 use cofferdam_store::{DataDir, RunId};
 use jiff::Timestamp;
 
@@ -93,6 +94,7 @@ impl Runner {
         metrics: Arc<Metrics>,
         reports: Arc<Reports>,
         accepted: Accepted,
+        interpreters: Vec<Interpreter>,
     ) -> Self {
         let host = Arc::new(Host::detect());
         let available = capacity::available_memory();
@@ -110,7 +112,7 @@ impl Runner {
                 arrivals: 0,
                 threadless: Vec::new(),
             }),
-            pool: Mutex::new(pool(&bounds, &host, archive.dir())),
+            pool: Mutex::new(pool(&bounds, &host, archive.dir(), interpreters)),
             bounds,
             host,
             archive,
@@ -408,14 +410,19 @@ impl Runner {
     }
 }
 
-fn pool(bounds: &RunBounds, host: &Arc<Host>, dir: &DataDir) -> Option<Arc<Pool>> {
+fn pool(
+    bounds: &RunBounds,
+    host: &Arc<Host>,
+    dir: &DataDir,
+    interpreters: Vec<Interpreter>,
+) -> Option<Arc<Pool>> {
     let at_once = bounds.at_once.unwrap_or(host.cpus.len());
     let mut size = PoolBounds::of_runs(at_once);
     size.most = bounds.pool.unwrap_or(size.most);
     if size.most == 0 {
         return None;
     }
-    Pool::start(Arc::clone(host), dir.clone(), size).map(Arc::new)
+    Pool::start(Arc::clone(host), dir.clone(), size, interpreters).map(Arc::new)
 }
 
 impl State {

@@ -148,6 +148,7 @@ impl Server {
             Arc::clone(&metrics),
             Arc::clone(&reports),
             accepted,
+            languages.interpreters(),
         ));
         let app = Arc::new(App {
             started: Instant::now(),

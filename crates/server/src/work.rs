@@ -485,6 +485,7 @@ mod tests {
             metrics,
             Arc::new(reports),
             accepted,
+            Vec::new(),
         ));
         let languages = Languages::new(&[]).unwrap();
         let run = |tags: serde_json::Value| {

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::blueprint::{Blueprint, Isolation, Privileged, Routes};
 use crate::init::{Failure, Site};
@@ -102,8 +103,25 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         if let Some(pidfd) = &self.pidfd {
-            let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
+            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
             self.ended(Waiting::Yes);
+        }
+    }
+}
+
+/// Sees the end of every child in this process group that has ended, whoever made it: copies that were ended before anybody told us of them.
+pub fn reap_strays(group: Pid) {
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    while let Ok(Some(_)) = rustix::process::waitid(WaitId::Pgid(Some(group)), ended) {}
+}
+
+/// Ends every process of the group and sees the end of those that are our children.
+pub fn end_group(group: Pid) {
+    let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    loop {
+        match rustix::process::waitid(WaitId::Pgid(Some(group)), WaitIdOptions::EXITED) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
         }
     }
 }

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::blueprint::{Blueprint, Identity, Isolation, Privileged};
 use crate::clone::{self, Forked, Stack};
 use crate::errand::Errand;
-use crate::guest::{Guest, Waiting};
+use crate::guest::{self, Guest, Waiting};
 use crate::init::{self, Order, Stacks};
 use crate::protocol::{self, Event, Given, RESULT_FD, WaitStatus};
 
@@ -29,6 +29,8 @@ pub struct Sandbox {
     /// Init's end of the control socket, for a program's process that comes from elsewhere.
     door: Option<OwnedFd>,
     guest: Option<Guest>,
+    /// The process group from which it comes.
+    guests_group: Option<Pid>,
     /// What init reads, for as long as it lives: for ever, where its end could not be seen.
     inner: ManuallyDrop<Box<Inner>>,
 }
@@ -159,6 +161,7 @@ fn start(
         mounts: None,
         door,
         guest: None,
+        guests_group: None,
         inner: ManuallyDrop::new(inner),
     };
     if let Some(identity) = identity {
@@ -251,6 +254,11 @@ impl Sandbox {
         self.door.take()
     }
 
+    /// From now on a process of this group may come in.
+    pub fn expect_from(&mut self, group: Pid) {
+        self.guests_group = Some(group);
+    }
+
     /// Takes on the program's process that has come in. It must be a child of ours.
     pub fn admit(&mut self, pidfd: OwnedFd) {
         self.guest = Some(Guest::new(pidfd));
@@ -321,8 +329,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// An init that ends waits until nobody is left in its namespace, and a guest is there until we have seen its end. One that nobody has told us of can have been left by whoever
-    /// brought it in and was killed that very moment: then init is given up.
+    /// An init that ends waits until nobody is left in its namespace, and a guest is there until we have seen its end. One that has not introduced itself yet is found by its group; where
+    /// all that fails, init is given up.
     fn let_guest_go(&mut self) -> Result<(), Errno> {
         let until = Instant::now() + GUEST_PATIENCE;
         loop {
@@ -336,6 +344,9 @@ impl Sandbox {
             if let Some(guest) = &mut self.guest {
                 guest.ended(Waiting::Yes);
                 return Ok(());
+            }
+            if let Some(group) = self.guests_group {
+                guest::reap_strays(group);
             }
             let left = until.saturating_duration_since(Instant::now());
             let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];

@@ -19,6 +19,8 @@ pub struct Language {
     pub env: Vec<(String, String)>,
     /// Of running; compiling has its own.
     pub needs: Needs,
+    /// Present when an interpreter of it may be kept waiting.
+    pub waiting: Option<Waiting>,
     /// Present when the language can have a handler.
     pub handler: Option<HandlerShim>,
     /// In the order in which to try them; never empty.
@@ -31,6 +33,16 @@ pub struct Language {
 pub enum Origin {
     BuiltIn,
     File(PathBuf),
+}
+
+/// An interpreter that can be started before there is anything to run, and copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// As the toolchains name it: `python3`.
+    pub program: String,
+    /// What every copy has imported already.
+    pub preload: Vec<String>,
 }
 
 /// The file that calls a handler and sends its answer.

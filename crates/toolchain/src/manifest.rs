@@ -5,7 +5,7 @@ use cofferdam_contract::units::{Bytes, parse_duration};
 use toml::Table;
 
 use crate::fields::Fields;
-use crate::language::{Compile, HandlerShim, Language, Origin, Toolchain};
+use crate::language::{Compile, HandlerShim, Language, Origin, Toolchain, Waiting};
 use crate::needs::Needs;
 use crate::paths;
 use crate::template::Template;
@@ -35,6 +35,7 @@ pub(crate) fn read(
     }
     let env = read_env(&mut fields);
     let needs = read_needs(&mut fields);
+    let waiting = read_waiting(&mut fields);
     let handler = read_shim(&mut fields, shim);
     let toolchains = read_toolchains(&mut fields, handler.is_some());
     let found = fields.finish();
@@ -48,6 +49,7 @@ pub(crate) fn read(
         file,
         env,
         needs,
+        waiting,
         handler,
         toolchains,
         origin,
@@ -140,6 +142,34 @@ fn read_needs(fields: &mut Fields<'_>) -> Needs {
         fields.problem("limits", "", fix);
     }
     needs
+}
+
+/// Only Python can be copied; whatever else is named would never be used.
+fn read_waiting(fields: &mut Fields<'_>) -> Option<Waiting> {
+    let table = fields.optional_table("waiting")?;
+    let mut inner = Fields::new(table, "waiting.");
+    let program = inner.text("program").unwrap_or_default().to_owned();
+    if !program.is_empty() && !program.starts_with("python") {
+        inner.problem(
+            "program",
+            &program,
+            "cannot be copied; only python3 and the like can",
+        );
+    }
+    let preload = inner.optional_texts("preload").unwrap_or_default();
+    for (i, module) in preload.iter().enumerate() {
+        let is_name = |part: &str| {
+            !part.is_empty()
+                && !part.starts_with(|c: char| c.is_ascii_digit())
+                && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        if !module.split('.').all(is_name) {
+            let fix = "is not the name of a module; write names with dots between them";
+            inner.problem(&format!("preload[{i}]"), module, fix);
+        }
+    }
+    fields.add(inner.finish());
+    Some(Waiting { program, preload })
 }
 
 fn read_shim(

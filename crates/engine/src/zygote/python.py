@@ -2,7 +2,7 @@
 # is the program's process: it gives up everything that the process of a cold start gives up, in the same order, waits for the word to go, and then is `__main__`.
 # Both are children of whoever started this Python, so that the kernel tells that one how they ended. The code of a run is read after the last wall stands.
 #
-# Loaded by `-c` over descriptor 0, a socket whose messages are: this text; the numbers of system calls and the modules to import; then a sandbox each.
+# Loaded by `-c` over descriptor 0, a socket whose messages are: this text; the numbers of system calls and the modules to import; scripts, until an empty one; then a sandbox each.
 import atexit
 import ctypes
 import fcntl
@@ -36,6 +36,8 @@ STAGES = ("descriptors", "network", "loopback", "identity", "root", "landlock", 
 raw = ctypes.CDLL(None, use_errno=True).syscall
 raw.restype = ctypes.c_long
 numbers = {}
+# Scripts that most runs begin with, as they were read and as they were compiled.
+known = {}
 
 
 class Failed(Exception):
@@ -155,12 +157,19 @@ def enter(data, fds):
         at("cgroup namespace", call, "unshare", NEW_CGROUP)
         pid, descriptor = at("clone", copy)
         if pid != 0:
-            socket.send_fds(door, [message(GUEST, pid)], [descriptor])
             os._exit(0)
+        introduce(door)
         wall_in(door, program, routes, cpus, ruleset)
         return door
     except BaseException as error:
         tell(door, error)
+
+
+def introduce(door):
+    """Until this is said, the process is known by its group, which it leaves afterwards."""
+    own = os.pidfd_open(os.getpid())
+    socket.send_fds(door, [message(GUEST)], [own])
+    os.close(own)
 
 
 def tell(door, error):
@@ -244,11 +253,15 @@ def await_word(door):
 
 def take_on(arguments, environment):
     """What the interpreter itself does between its start and the first line of a script."""
-    os.environ.clear()
-    for text in environment:
-        name, _, value = text.partition("=")
-        os.environ[name] = value
-    time.tzset()
+    wanted = dict(text.split("=", 1) for text in environment)
+    for name in [name for name in os.environ if name not in wanted]:
+        del os.environ[name]
+    for name, value in wanted.items():
+        # Most are as they were when this interpreter started, and a write costs a copy of memory.
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    if "TZ" in wanted:
+        time.tzset()
     sys.orig_argv[:] = arguments
     sys.argv[:] = arguments[1:]
     path = os.path.abspath(sys.argv[0])
@@ -268,11 +281,19 @@ def take_on(arguments, environment):
     return main, path, source
 
 
+def compiled(path, source):
+    text, code = known.get(path, (None, None))
+    return code if text == source else compile(source, path, "exec", dont_inherit=True)
+
+
 def run(main, path, source):
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+        exec(compiled(path, source), main.__dict__)
     except BaseException as error:
-        return error.with_traceback(error.__traceback__.tb_next)
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_globals is globals():
+            trace = trace.tb_next
+        return error.with_traceback(trace)
     return None
 
 
@@ -350,6 +371,14 @@ def wait(door):
             os.close(fd)
 
 
+def preload(name):
+    """One that cannot be imported is left for the run to fail with."""
+    try:
+        __import__(name)
+    except Exception:
+        pass
+
+
 def begin():
     os.dup2(0, DOOR, inheritable=False)
     null = os.open("/dev/null", os.O_RDONLY)
@@ -361,7 +390,10 @@ def begin():
         if number:
             numbers[name] = int(number)
         else:
-            __import__(name)
+            preload(name)
+    while (script := receive(door)[0]) != b"\0":
+        path, _, text = script.partition(b"\0")
+        known[os.fsdecode(path)] = text, compile(text, path, "exec", dont_inherit=True)
     prepare()
     sys.path.pop(0)
     gc.collect()

@@ -8,7 +8,7 @@ use cofferdam_contract::request::{Request, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::pool::Private;
 
-use crate::place::{PYTHON_ENV, Place, ROOMY, assert_nothing_is_left, place, request};
+use crate::place::{KNOWN, PYTHON_ENV, Place, ROOMY, assert_nothing_is_left, place, request};
 
 fn python(limits: Limits) -> Request {
     Request {
@@ -94,6 +94,9 @@ fn whatever_way_a_script_ends_it_ends_like_a_cold_one() {
     };
     let scripts = [
         "print('plain')",
+        // Compiled ahead, and one that only looks like it.
+        KNOWN,
+        "print('Known')\n",
         "import sys; sys.exit(3)",
         "import sys; sys.exit('told')",
         "import sys; sys.exit(None)",

@@ -126,8 +126,12 @@ pub(crate) fn python() -> Interpreter {
             .map(|(name, value)| (name.into(), value.into()))
             .to_vec(),
         preload: vec!["json".to_owned(), "random".to_owned()],
+        scripts: vec![("/work/main.py".to_owned(), KNOWN.to_owned())],
     }
 }
+
+/// A script that is compiled ahead.
+pub(crate) const KNOWN: &str = "print('known')\n";
 
 pub(crate) const PYTHON_ENV: [(&str, &str); 3] = [
     ("PYTHONDONTWRITEBYTECODE", "1"),
