@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = Pool::start(Arc::clone(&host), dir, PoolBounds::of_runs(2), vec![python]);
     let pool = pool.ok_or("no sandbox can wait here")?;
     let (mut bare, mut cold, mut warm) = (Vec::new(), Vec::new(), Vec::new());
+    let mut programs = Vec::new();
     for _ in 0..rounds {
         let began = Instant::now();
         let (program, rest) = argv.split_first().ok_or("no program")?;
@@ -47,20 +48,32 @@ fn main() -> Result<(), Box<dyn Error>> {
         if !status.success() {
             return Err("the program fails".into());
         }
-        cold.push(timed(&argv, None, &host)?);
+        cold.push(timed(&argv, None, &host)?.0);
         // As if requests came with a pause: a pool is refilled behind a run.
         std::thread::sleep(Duration::from_millis(3));
-        warm.push(timed(&argv, Some(&pool), &host)?);
+        let (whole, program) = timed(&argv, Some(&pool), &host)?;
+        warm.push(whole);
+        programs.push(program);
         std::thread::sleep(Duration::from_millis(3));
     }
     println!("{:?}", pool.figures());
-    for (name, times) in [("bare", bare), ("cold", cold), ("warm", warm)] {
+    for (name, times) in [
+        ("bare", bare),
+        ("cold", cold),
+        ("warm", warm),
+        ("of it the program", programs),
+    ] {
         print(name, times);
     }
     Ok(())
 }
 
-fn timed(argv: &[String], pool: Option<&Pool>, host: &Host) -> Result<Duration, Box<dyn Error>> {
+/// The whole, and how long the program itself took of it.
+fn timed(
+    argv: &[String],
+    pool: Option<&Pool>,
+    host: &Host,
+) -> Result<(Duration, Duration), Box<dyn Error>> {
     let began = Instant::now();
     let request = Request {
         argv: argv.iter().map(Into::into).collect(),
@@ -88,7 +101,10 @@ fn timed(argv: &[String], pool: Option<&Pool>, host: &Host) -> Result<Duration, 
     };
     let record = pipeline::run_in(seat, Grant::new(request)?, streams, host)?;
     match record.exit_code {
-        Some(0) => Ok(began.elapsed()),
+        Some(0) => Ok((
+            began.elapsed(),
+            Duration::from_secs_f64(record.usage.wall_ms / 1000.0),
+        )),
         _ => Err(format!("{:?}", record.ending).into()),
     }
 }

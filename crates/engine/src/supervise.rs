@@ -1,6 +1,8 @@
 //! Watches over one run from its start to its end: moves its input and output, enforces what the kernel does not, and settles how it ended, once, from
 //! evidence.
 
+mod interest;
+
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ use cofferdam_sys::launch::Sandbox;
 use cofferdam_sys::protocol::{Event, ProcView};
 use cofferdam_sys::routes;
 use cofferdam_sys::seccomp::{self, Received};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::capture::{Budget, Drain, Drained, ResultDrain};
@@ -28,6 +30,7 @@ use crate::recording::Recorder;
 use crate::settle::{self, Evidence, Report, Started};
 use crate::stand::Waste;
 use crate::watch::Watch;
+use interest::Source;
 
 /// A sandbox that has been started, with everything that belongs to it.
 #[derive(Debug)]
@@ -128,19 +131,6 @@ enum Over {
     No,
 }
 
-/// What a descriptor in the poll set stands for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Control,
-    Guest,
-    Stdout,
-    Stderr,
-    Result,
-    Stdin,
-    Listener,
-    Cancel,
-}
-
 impl Supervisor<'_> {
     /// Waits for the next thing to happen and deals with it.
     fn turn(&mut self) -> Result<(), Errno> {
@@ -177,64 +167,6 @@ impl Supervisor<'_> {
             self.stop(cause);
         }
         Ok(())
-    }
-
-    fn wait(&self) -> Result<Vec<(Source, PollFlags)>, Errno> {
-        let cancel = self.run.cancel.filter(|_| self.cause.is_none());
-        let interests = [
-            (
-                Source::Control,
-                Some((self.run.sandbox.control(), PollFlags::IN)),
-            ),
-            (
-                Source::Guest,
-                self.run
-                    .sandbox
-                    .guest_pidfd()
-                    .map(|pidfd| (pidfd, PollFlags::IN)),
-            ),
-            (Source::Stdout, self.run.stdout.interest()),
-            (Source::Stderr, self.run.stderr.interest()),
-            (
-                Source::Result,
-                self.run.result.as_ref().and_then(ResultDrain::interest),
-            ),
-            (Source::Stdin, self.run.feed.interest()),
-            (
-                Source::Listener,
-                self.listener
-                    .as_ref()
-                    .map(|listener| (listener.as_fd(), PollFlags::IN)),
-            ),
-            (Source::Cancel, cancel.map(|cancel| (cancel, PollFlags::IN))),
-        ];
-        let (sources, mut fds): (Vec<Source>, Vec<PollFd<'_>>) = interests
-            .into_iter()
-            .filter_map(|(source, interest)| {
-                let (fd, flags) = interest?;
-                Some((source, PollFd::from_borrowed_fd(fd, flags)))
-            })
-            .unzip();
-        match rustix::event::poll(&mut fds, self.timeout().as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-        Ok(sources
-            .into_iter()
-            .zip(&fds)
-            .map(|(source, fd)| (source, fd.revents()))
-            .filter(|(_, happened)| !happened.is_empty())
-            .collect())
-    }
-
-    fn timeout(&self) -> Option<Timespec> {
-        if self.cause.is_some() || self.started.is_none() {
-            return None;
-        }
-        let look = self.run.watch.next_look();
-        let next = self.deadline.map_or(look, |deadline| deadline.min(look));
-        let left = next.saturating_duration_since(Instant::now());
-        Timespec::try_from(left).ok()
     }
 
     /// Reads what init has to say.

@@ -60,7 +60,7 @@ impl Interpreter {
 
 fn decides_the_start(name: &OsStr) -> bool {
     let begins = |with: &&str| name.as_bytes().starts_with(with.as_bytes());
-    DECIDE_THE_START.iter().any(|with| begins(&with))
+    DECIDE_THE_START.iter().any(begins)
 }
 
 /// One that waits. It ends with this value, or when its line does.

@@ -149,6 +149,13 @@ pub struct HttpBounds {
     pub request_timeout: Duration,
 }
 
+/// Whether runs may be copies of an interpreter that waits. Copies of one share its layout of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copies {
+    Used,
+    Never,
+}
+
 /// How much runs at once, how much waits, and what a run may ask for.
 #[derive(Debug, Clone)]
 pub struct RunBounds {
@@ -158,8 +165,9 @@ pub struct RunBounds {
     pub memory: MemoryBudget,
     pub queue: usize,
     pub patience: Patience,
-    /// Sandboxes that stand ready at most; twice as many as runs at once when absent. None by default: it is new, and has not been under load for long.
+    /// Sandboxes that stand ready at most; twice as many as runs at once when absent.
     pub pool: Option<usize>,
+    pub copies: Copies,
     /// What a request gets that asks for nothing else.
     pub defaults: Limits,
     pub longest: Duration,
@@ -230,7 +238,8 @@ impl Default for RunBounds {
             memory: MemoryBudget::OfAvailable { percent: 80 },
             queue: 100,
             patience: Patience::default(),
-            pool: Some(0),
+            pool: None,
+            copies: Copies::Used,
             defaults: Limits::DEFAULT,
             longest: Duration::from_secs(3600),
             longest_deadline: Duration::from_secs(2 * 3600),

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use crate::accepted::Accepted;
 use crate::archive::Archive;
 use crate::capacity::{self, Capacity};
-use crate::config::RunBounds;
+use crate::config::{Copies, RunBounds};
 use crate::fault::{Fault, Refusal};
 use crate::live::{Ended, Live, Outcome, Phase};
 use crate::metrics::Metrics;
@@ -422,6 +422,10 @@ fn pool(
     if size.most == 0 {
         return None;
     }
+    let interpreters = match bounds.copies {
+        Copies::Used => interpreters,
+        Copies::Never => Vec::new(),
+    };
     Pool::start(Arc::clone(host), dir.clone(), size, interpreters).map(Arc::new)
 }
 

@@ -42,6 +42,9 @@ mod tests {
             ),
             rlimits: vec![(Resource::Core, 0), (Resource::Nofile, 64)],
         };
-        assert_eq!(errand.written(), b"4:0 7:64\0/w\02\0python3\0main.py\0A=1");
+        let written = errand.written();
+        let parts: Vec<&[u8]> = written.split(|&byte| byte == 0).collect();
+        let expected: [&[u8]; 6] = [b"4:0 7:64", b"/w", b"2", b"python3", b"main.py", b"A=1"];
+        assert_eq!(parts, expected);
     }
 }

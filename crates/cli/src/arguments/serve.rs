@@ -17,9 +17,12 @@ pub(crate) struct ServeArgs {
     /// Runs that may wait [default: 100].
     #[arg(long, value_name = "N", value_parser = value(ServeKey::Queue))]
     queue: Option<String>,
-    /// Sandboxes kept ready at most, or `auto` for twice as many as runs at once [default: 0].
+    /// Sandboxes kept ready at most, or `auto` for twice as many as runs at once [default: auto].
     #[arg(long, value_name = "N", value_parser = value(ServeKey::Pool))]
     pool: Option<String>,
+    /// Whether an interpreter may wait in them, as a copy of one that has started [default: true].
+    #[arg(long, value_name = "true|false", value_parser = value(ServeKey::Copies))]
+    copies: Option<String>,
     /// What the memory limits of all running work may add up to, as a size or a part of what is available at the start [default: 80%].
     #[arg(long, value_name = "SIZE", conflicts_with = "overcommit", value_parser = value(ServeKey::MemoryBudget))]
     memory_budget: Option<String>,
@@ -92,6 +95,7 @@ impl ServeArgs {
             (ServeKey::Concurrency, self.concurrency.clone()),
             (ServeKey::Queue, self.queue.clone()),
             (ServeKey::Pool, self.pool.clone()),
+            (ServeKey::Copies, self.copies.clone()),
             (ServeKey::MemoryBudget, memory),
             (ServeKey::MaxTimeout, self.max_timeout.clone()),
             (ServeKey::MaxDisk, self.max_disk.clone()),

@@ -20,7 +20,7 @@ use cofferdam_contract::problem::Problem;
 use cofferdam_contract::units::{Bytes, Cap, format_duration, parse_duration};
 use cofferdam_observe::Endpoint;
 use cofferdam_server::Config;
-use cofferdam_server::config::{MemoryBudget, TokenSource};
+use cofferdam_server::config::{Copies, MemoryBudget, TokenSource};
 use cofferdam_server::log;
 use cofferdam_store::DataDir;
 
@@ -194,6 +194,12 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
                 _ => Some(count(text)?),
             };
         }
+        ServeKey::Copies => {
+            runs.copies = match text.parse::<Switch>()? {
+                Switch::On => Copies::Used,
+                Switch::Off => Copies::Never,
+            };
+        }
         ServeKey::MemoryBudget => runs.memory = memory(text)?,
         ServeKey::MaxTimeout => {
             runs.longest = time(text)?;
@@ -283,6 +289,10 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
         ServeKey::Pool => runs
             .pool
             .map_or_else(|| AUTO.to_owned(), |count| count.to_string()),
+        ServeKey::Copies => match runs.copies {
+            Copies::Used => "true".to_owned(),
+            Copies::Never => "false".to_owned(),
+        },
         ServeKey::MemoryBudget => match runs.memory {
             MemoryBudget::OfAvailable { percent } => format!("{percent}%"),
             MemoryBudget::AtMost(bytes) => bytes.to_string(),
@@ -426,6 +436,7 @@ mod tests {
             | ServeKey::RememberRuns => "7",
             ServeKey::Languages | ServeKey::ControlPlaneTokenFile => "/etc/languages",
             ServeKey::SessionId => "s-1",
+            ServeKey::Copies => "false",
             ServeKey::MaxOpenFiles => "70",
             ServeKey::ControlPlane | ServeKey::OtlpEndpoint => "http://127.0.0.1:7",
             ServeKey::CallbacksAllow => "*.example.com",

@@ -9,6 +9,7 @@ pub(crate) enum ServeKey {
     PatienceExecute,
     PatienceRuns,
     Pool,
+    Copies,
     MemoryBudget,
     MaxTimeout,
     MaxOutput,
@@ -51,13 +52,14 @@ pub(crate) enum Many {
 pub(crate) const SECTIONS: [&str; 3] = ["callbacks", "otlp", "patience"];
 
 impl ServeKey {
-    pub(crate) const ALL: [Self; 35] = [
+    pub(crate) const ALL: [Self; 36] = [
         Self::Listen,
         Self::Concurrency,
         Self::Queue,
         Self::PatienceExecute,
         Self::PatienceRuns,
         Self::Pool,
+        Self::Copies,
         Self::MemoryBudget,
         Self::MaxTimeout,
         Self::MaxOutput,
@@ -105,6 +107,7 @@ impl ServeKey {
             Self::MaxBodies => "max_bodies",
             Self::MaxAnswers => "max_answers",
             Self::Pool => "pool",
+            Self::Copies => "copies",
             Self::PatienceExecute => "patience.execute",
             Self::PatienceRuns => "patience.runs",
             Self::MaxHead => "max_head",
@@ -150,6 +153,7 @@ impl ServeKey {
             Self::Concurrency => Some("--concurrency"),
             Self::Queue => Some("--queue"),
             Self::Pool => Some("--pool"),
+            Self::Copies => Some("--copies"),
             Self::MemoryBudget => Some("--memory-budget"),
             Self::MaxTimeout => Some("--max-timeout"),
             Self::MaxDisk => Some("--max-disk"),

@@ -1,5 +1,7 @@
 //! Copies of an interpreter that waits: what a script says, sees and may do is what it would be after a cold start.
 
+use std::error::Error;
+use std::path::Path;
 use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
@@ -23,33 +25,31 @@ fn python(limits: Limits) -> Request {
 }
 
 /// Runs the script as a copy and as a cold start.
-fn both(place: &Place, script: &str, limits: &Limits) -> (RunRecord, RunRecord) {
-    let copied = copied(place, script, python(limits.clone()));
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("main.py"), script).unwrap();
+fn both(place: &Place, script: &str, limits: &Limits) -> Result<[RunRecord; 2], Box<dyn Error>> {
+    let copied = copied(place, script, python(limits.clone()))?;
+    let dir = tempfile::tempdir()?;
+    std::fs::write(dir.path().join("main.py"), script)?;
     let mut cold = python(limits.clone());
-    cold.workspace = Some(Workspace {
-        path: dir.path().to_owned(),
-        access: WorkspaceAccess::ReadWrite,
-    });
-    (copied, place.run(None, cold).unwrap())
+    cold.workspace = Some(writable(dir.path()));
+    Ok([copied, place.run(None, cold)?])
 }
 
-fn copied(place: &Place, script: &str, mut request: Request) -> RunRecord {
-    let mut seat = place.seat(&request, Private::Workspace).unwrap();
-    let workspace = seat.take_workspace().unwrap();
-    std::fs::write(workspace.path().join("main.py"), script).unwrap();
-    request.workspace = Some(Workspace {
-        path: workspace.path().to_owned(),
+fn copied(place: &Place, script: &str, mut request: Request) -> Result<RunRecord, Box<dyn Error>> {
+    let mut seat = place.seat(&request, Private::Workspace)?;
+    let workspace = seat.take_workspace().ok_or("no workspace")?;
+    std::fs::write(workspace.path().join("main.py"), script)?;
+    request.workspace = Some(writable(workspace.path()));
+    let record = place.run(Some(seat), request)?;
+    let start = record.isolation.get("start").map(String::as_str);
+    assert_eq!(start, Some("copy of a waiting python3"), "{record:?}");
+    Ok(record)
+}
+
+fn writable(path: &Path) -> Workspace {
+    Workspace {
+        path: path.to_owned(),
         access: WorkspaceAccess::ReadWrite,
-    });
-    let record = place.run(Some(seat), request).unwrap();
-    assert_eq!(
-        record.isolation.get("start").map(String::as_str),
-        Some("copy of a waiting python3"),
-        "{record:?}"
-    );
-    record
+    }
 }
 
 #[test]
@@ -73,7 +73,7 @@ print("to stderr", file=sys.stderr)
 os.write(3, b"answer")
 sys.exit(9)
 "#;
-    let (copied, cold) = both(&place, script, &Limits::DEFAULT);
+    let [copied, cold] = both(&place, script, &Limits::DEFAULT).unwrap();
     assert_eq!(copied.stdout.data, cold.stdout.data, "{copied:#?}");
     assert_eq!(
         (copied.exit_code, copied.stderr.data.as_str()),
@@ -129,7 +129,7 @@ fn whatever_way_a_script_ends_it_ends_like_a_cold_one() {
         "print(input() if False else 'é', ascii('é'))",
     ];
     for script in scripts {
-        let (copied, cold) = both(&place, script, &Limits::DEFAULT);
+        let [copied, cold] = both(&place, script, &Limits::DEFAULT).unwrap();
         let told = |record: &RunRecord| {
             // A stack that ran over is cut at a depth that depends on what is below it.
             let stderr = match script.contains("f(n + 1)") {
@@ -196,7 +196,7 @@ fn limits_hold_for_copies() {
         ),
     ];
     for (script, limits, cause) in cases {
-        let record = copied(&place, script, python(limits));
+        let record = copied(&place, script, python(limits)).unwrap();
         let told = serde_json::to_value(&record).unwrap();
         assert_eq!(told["ending"]["cause"], cause, "{told:#}");
         assert!(record.stdout.data.starts_with("partial"), "{told:#}");
@@ -205,7 +205,8 @@ fn limits_hold_for_copies() {
         &place,
         "x = bytearray(64 << 20)\nfor i in range(3000000): pass",
         python(Limits::DEFAULT),
-    );
+    )
+    .unwrap();
     let memory = record.usage.memory_peak_bytes.unwrap();
     assert!(
         memory > 64 << 20 && memory < 128 << 20,
@@ -239,7 +240,7 @@ print("maps", any(word in open("/proc/self/environ").read() + open("/proc/self/c
 print("random", random.random(), secrets.token_hex(4), uuid.uuid4())
 "#;
     let all: Vec<RunRecord> = (0..3)
-        .map(|_| copied(&place, script, python(Limits::DEFAULT)))
+        .map(|_| copied(&place, script, python(Limits::DEFAULT)).unwrap())
         .collect();
     for record in &all {
         let line = |name: &str| {
@@ -316,10 +317,7 @@ fn a_request_that_starts_python_another_way_is_started_cold() {
         let mut request = python(Limits::DEFAULT);
         change(&mut request);
         let seat = place.seat(&request, Private::Workspace).unwrap();
-        request.workspace = Some(Workspace {
-            path: dir.path().to_owned(),
-            access: WorkspaceAccess::ReadWrite,
-        });
+        request.workspace = Some(writable(dir.path()));
         let record = place.run(Some(seat), request).unwrap();
         assert_eq!(
             (record.isolation.get("start"), record.stdout.data.as_str()),
@@ -334,7 +332,7 @@ fn an_interpreter_that_was_killed_costs_nothing_but_time() {
     let Some(place) = place(ROOMY).unwrap() else {
         return;
     };
-    let run = |request: Request| copied(&place, "print('ran')", request);
+    let run = |request: Request| copied(&place, "print('ran')", request).unwrap();
     assert_eq!(run(python(Limits::DEFAULT)).stdout.data, "ran\n");
     for _ in 0..5 {
         // Whatever of it waits: the one that is copied, or a copy in its sandbox.
@@ -350,10 +348,7 @@ fn an_interpreter_that_was_killed_costs_nothing_but_time() {
             cofferdam_engine::pipeline::Evidence::Full,
             Private::Workspace,
         );
-        request.workspace = Some(Workspace {
-            path: dir.path().to_owned(),
-            access: WorkspaceAccess::ReadWrite,
-        });
+        request.workspace = Some(writable(dir.path()));
         let record = place.run(seat, request).unwrap();
         assert_eq!(record.stdout.data, "ran\n", "{record:?}");
     }
