@@ -45,6 +45,9 @@ pub struct Project {
     /// What the script `test` says; decides whether arguments can be handed to it.
     #[serde(skip)]
     pub test_script: Option<String>,
+    /// Packages that it asks for by plain name and version, as an index knows them.
+    #[serde(skip)]
+    pub requirements: Vec<String>,
     /// What else is known of it, such as `typescript` or `eslint`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
@@ -195,6 +198,7 @@ impl Project {
             frameworks: Vec::new(),
             is_test: false,
             test_script: None,
+            requirements: Vec::new(),
             uses: Vec::new(),
         }
     }

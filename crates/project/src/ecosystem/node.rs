@@ -279,6 +279,7 @@ fn restore(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
         return Ok(Vec::new());
     }
     let locked = project.lock_file.is_some();
+    // On the host nothing of the project's runs: scripts wait for the sandbox, and the program that fetches from git is not the project's to choose.
     let words: Vec<&str> = match (manager(project), ask.options.reach) {
         // `ci` also to warm a cache: what `install` leaves in it is not found again where the lock file does not say where it came from. Without retries, or
         // an offline machine waits for minutes.
@@ -296,8 +297,14 @@ fn restore(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
         (PackageManager::Pnpm, Reach::Offline) => {
             vec!["pnpm", "install", "--frozen-lockfile", "--offline"]
         }
-        (_, Reach::Host) if locked => vec!["npm", "ci", "--prefer-offline"],
-        (_, Reach::Host) => vec!["npm", "install"],
+        (_, Reach::Host) if locked => vec![
+            "npm",
+            "ci",
+            "--prefer-offline",
+            "--ignore-scripts",
+            "--git=git",
+        ],
+        (_, Reach::Host) => vec!["npm", "install", "--ignore-scripts", "--git=git"],
         (_, Reach::Offline) if locked => vec!["npm", "ci", "--offline", "--fetch-retries=0"],
         (_, Reach::Offline) => vec!["npm", "install", "--offline", "--fetch-retries=0"],
     };

@@ -113,6 +113,12 @@ fn read(tree: &mut Tree<'_>, dir: &str, name: &str) -> Project {
     let listed = requirements
         .and_then(|path| tree.text(&path))
         .unwrap_or_default();
+    let declared = meta
+        .and_then(|meta| meta.get("dependencies")?.as_array())
+        .into_iter()
+        .flatten();
+    let declared = declared.filter_map(toml::Value::as_str);
+    project.requirements = listed.lines().chain(declared).filter_map(plain).collect();
     let mentions = |word: &str| text.contains(word) || listed.contains(word);
     for (what, used) in [
         ("requirements", tree.has(dir, "requirements.txt")),
@@ -177,16 +183,32 @@ fn restore(ask: &Ask<'_>) -> Vec<Step> {
     };
     let mut steps = vec![Step::new(ask.dir(), ["python3", "-m", "venv", ".venv"])];
     if ask.options.reach == Reach::Host {
-        let fetch = pip().args(["download", "--quiet", "--dest", &wheels]);
+        // Ready-made and by name only: whatever else pip could be told to take, it would have to run.
+        let fetch = pip().args([
+            "download",
+            "--quiet",
+            "--only-binary",
+            ":all:",
+            "--dest",
+            &wheels,
+        ]);
         steps.push(
             fetch
                 .args(["setuptools", "wheel"])
-                .args(what.iter().copied()),
+                .args(project.requirements.iter().cloned()),
         );
     }
     let install = pip().args(["install", "--quiet", "--no-index", "--find-links", &wheels]);
     steps.push(install.args(what.iter().copied()));
     steps
+}
+
+/// A requirement without options, addresses and paths.
+fn plain(line: &str) -> Option<String> {
+    let line = line.split(" #").next().unwrap_or(line).trim();
+    let begins = line.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let is_plain = begins && !line.contains(['/', '\\', '@', ':']) && line.len() < 200;
+    is_plain.then(|| line.to_owned())
 }
 
 fn compile(ask: &Ask<'_>) -> Step {

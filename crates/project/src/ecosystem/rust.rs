@@ -59,7 +59,7 @@ impl Runner for Rust {
                 .for_programs()
         };
         Ok(match ask.action {
-            Action::Restore => vec![cargo(ask, "fetch")],
+            Action::Restore => vec![fetch(ask)],
             Action::Build => vec![json(cargo(ask, "build").arg("--workspace"))],
             Action::Lint => vec![json(
                 cargo(ask, "clippy").args(["--workspace", "--all-targets"]),
@@ -150,6 +150,17 @@ fn cargo(ask: &Ask<'_>, verb: &str) -> Step {
         Reach::Offline => step.arg("--offline"),
         Reach::Host => step,
     }
+}
+
+/// On the host not from within the project: cargo and rustup obey the files that they find there, and those can name programs.
+fn fetch(ask: &Ask<'_>) -> Step {
+    let mut step = cargo(ask, "fetch")
+        .arg("--manifest-path")
+        .arg(format!("{}/Cargo.toml", ask.dir()));
+    if ask.options.reach == Reach::Host {
+        step.cwd.clone_from(&ask.places.caches);
+    }
+    step
 }
 
 fn test(ask: &Ask<'_>) -> Step {
