@@ -72,6 +72,7 @@ pub(crate) enum Verb {
     Test(Box<project::TestArgs>),
     Lint(Box<project::LintArgs>),
     Format(Box<project::FormatArgs>),
+    Task(Box<project::TaskArgs>),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Completions(CompletionsArgs),

@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => project::test(*args, places),
         Verb::Lint(args) => project::lint(args.act, places),
         Verb::Format(args) => project::format(args.act, places),
+        Verb::Task(args) => project::task(*args, places),
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Config(args) => config_show::show(args, places.config),
         Verb::Completions(args) => completions::completions(&args),

@@ -1,8 +1,11 @@
 //! What can be done with a project, and the form in which each ecosystem says how: a list of steps. Nothing here starts one.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::diagnostic::Speaker;
+use crate::model::{Detection, PackageManager};
 use crate::report::Format;
 
 /// What is asked for.
@@ -75,6 +78,8 @@ pub struct Step {
     pub speakers: Vec<Speaker>,
     /// Whether its standard output is for programs.
     pub output: Output,
+    /// Shorter than what the caller allows, where the project says so.
+    pub at_most: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +171,25 @@ impl Cache {
         }
     }
 
+    /// Maven finds out what runs the tests only when it runs them, and no command fetches that before.
+    pub const fn is_written_by_builds(self) -> bool {
+        matches!(self, Self::Maven)
+    }
+
+    /// Where a package manager keeps what it fetched.
+    const fn of(manager: PackageManager) -> Self {
+        match manager {
+            PackageManager::Npm => Self::Npm,
+            PackageManager::Yarn => Self::Yarn,
+            PackageManager::Pnpm => Self::Pnpm,
+            PackageManager::Pip | PackageManager::Uv => Self::Pip,
+            PackageManager::Cargo => Self::Cargo,
+            PackageManager::Go => Self::Go,
+            PackageManager::Maven => Self::Maven,
+            PackageManager::Nuget => Self::Nuget,
+        }
+    }
+
     /// The variable by which the package manager finds it.
     pub const fn variable(self) -> &'static str {
         match self {
@@ -201,6 +225,25 @@ impl Places {
 }
 
 impl Step {
+    /// A line for a shell that the project itself has written, in a directory of the project. Everybody may have spoken in its output.
+    pub fn shell(line: &str, dir: &str, found: &Detection, places: &Places) -> Self {
+        let mut step = Self::new(places.dir(dir), ["/bin/sh", "-c", line]);
+        let mut caches: Vec<Cache> = found
+            .projects
+            .iter()
+            .filter_map(|project| project.package_manager.map(Cache::of))
+            .collect();
+        caches.sort();
+        caches.dedup();
+        for cache in caches {
+            step = step.cache(cache, places);
+        }
+        for speaker in Speaker::ALL {
+            step = step.speaker(speaker);
+        }
+        step
+    }
+
     pub(crate) fn new<A: Into<String>>(cwd: String, argv: impl IntoIterator<Item = A>) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
@@ -210,6 +253,7 @@ impl Step {
             reports: Vec::new(),
             speakers: Vec::new(),
             output: Output::ForPeople,
+            at_most: None,
         }
     }
 

@@ -145,3 +145,32 @@ pub(crate) struct TestArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Tests")]
     pub(crate) repeat: u32,
 }
+
+/// Run a command that the project names in its `.agent/config.yml`, inside hard limits.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  cofferdam task --list
+  cofferdam task deploy-check ./service
+
+The file:
+  commands:
+    build: make -j2
+    test: [make test, make check]
+    deploy-check:
+      command: ./check ${project_root}
+      working_directory: ops
+      timeout: 2m
+      environment: {MODE: strict}
+    format: null          # disabled
+
+`build`, `test`, `restore`, `lint` and `format` in it take the place of what cofferdam would do itself.")]
+pub(crate) struct TaskArgs {
+    /// The name of the command.
+    #[arg(value_name = "NAME", required_unless_present = "list")]
+    pub(crate) name: Option<String>,
+    /// Show the commands instead of running one.
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) list: bool,
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+}

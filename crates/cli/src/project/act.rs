@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::ErrorCode;
@@ -11,13 +11,15 @@ use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_project::action::{Place, Reach};
 use cofferdam_project::report::{Counts, Status, TestCase};
-use cofferdam_project::{Action, Bounds, Detection, Options, Project, detect, ecosystem, limits};
+use cofferdam_project::{
+    Action, Bounds, Detection, Options, Project, Step, detect, ecosystem, limits,
+};
 use cofferdam_store::private_dir;
 
 use super::outcome::{Outcome, ProjectOutcome, StepOutcome, Verdict};
 use super::step::Bench;
 use super::tee::Show;
-use super::{cache, tell, tools};
+use super::{cache, task, tell, tools};
 use crate::arguments::Places;
 use crate::arguments::project::ActArgs;
 use crate::config::{self, Sources};
@@ -45,6 +47,9 @@ pub(super) enum Attempts {
     Repeat(u32),
 }
 
+/// A step, once it is known where its reports will lie.
+type Planner<'a> = dyn Fn(&Path) -> Option<Step> + 'a;
+
 impl Wish {
     pub(super) fn plain(action: Action) -> Self {
         Self {
@@ -68,6 +73,13 @@ pub(super) fn act(args: ActArgs, places: Places, mut wish: Wish) -> Result<ExitC
         let what = format!("cannot search `{}`", bench.root.display());
         Failure::io(ErrorCode::InputUnreadable, &what, &error)
     })?;
+    if chosen.is_empty()
+        && let Some(outcome) = task::override_of(&bench, &found, &wish)?
+    {
+        let outcome = sum_up(wish.action, vec![outcome], wish.attempts);
+        tell.outcome(&outcome, &bench.root)?;
+        return Ok(ExitCode::from(outcome.exit_code));
+    }
     let projects = choose(&found, &chosen)?;
     if wish.action == Action::Restore && bench.show == Show::Person {
         note(&restore_note(&bench, wish.options.reach));
@@ -87,7 +99,7 @@ pub(super) fn act(args: ActArgs, places: Places, mut wish: Wish) -> Result<ExitC
     Ok(ExitCode::from(outcome.exit_code))
 }
 
-fn bench(
+pub(super) fn bench(
     args: ActArgs,
     places: Places,
     action: Action,
@@ -198,7 +210,7 @@ fn one(
     let mut outcome = ProjectOutcome::new(project);
     // Where reports will lie is the same for all inside; on the host each step has its own.
     let first = bench.reports()?;
-    let plan = |reports: &std::path::Path| {
+    let plan = |reports: &Path| {
         ecosystem::steps(
             wish.action,
             project,
@@ -258,10 +270,7 @@ fn attempts(
     outcome: &mut ProjectOutcome,
     wish: &Wish,
     tools: &tools::Tools,
-    (index, plan): (
-        usize,
-        &dyn Fn(&std::path::Path) -> Option<cofferdam_project::Step>,
-    ),
+    (index, plan): (usize, &Planner<'_>),
 ) -> Result<bool, Failure> {
     let mut is_bad = false;
     for attempt in 1.. {
@@ -305,7 +314,11 @@ fn was_canceled(step: &StepOutcome) -> bool {
     matches!(step.ending.ending, Ending::Stopped(StopCause::Canceled))
 }
 
-fn sum_up(action: Action, mut projects: Vec<ProjectOutcome>, attempts: Attempts) -> Outcome {
+pub(super) fn sum_up(
+    action: Action,
+    mut projects: Vec<ProjectOutcome>,
+    attempts: Attempts,
+) -> Outcome {
     let mut flaky = Vec::new();
     if let Attempts::Retry(_) = attempts {
         for project in &mut projects {

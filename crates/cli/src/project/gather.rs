@@ -117,3 +117,90 @@ fn problem(name: &str, why: &str) -> TestReport {
         problems: vec![format!("{name}: {why}")],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = "<testsuite><testcase name='a'/></testsuite>";
+
+    fn at(dir: &str) -> Vec<ReportAt> {
+        vec![ReportAt {
+            place: Place::Project {
+                dir: dir.to_owned(),
+                prefix: "TEST-",
+                suffix: ".xml",
+            },
+            format: Format::Junit,
+        }]
+    }
+
+    #[test]
+    fn a_report_of_an_earlier_run_or_behind_a_link_is_not_believed() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("project");
+        let reports = dir.join("target/surefire-reports");
+        std::fs::create_dir_all(&reports).unwrap();
+        std::fs::write(reports.join("TEST-old.xml"), REPORT).unwrap();
+        std::fs::write(top.path().join("outside.xml"), REPORT).unwrap();
+        let project = Beneath::open(&dir).unwrap();
+        let places = at("target/surefire-reports");
+        let before = Before::look(&project, &places);
+        let left = Left {
+            own: &project,
+            project: &project,
+            stdout: b"",
+            stderr: b"",
+        };
+        assert_eq!(gather(&places, &before, &left).tests.len(), 0);
+        std::os::unix::fs::symlink(
+            top.path().join("outside.xml"),
+            reports.join("TEST-link.xml"),
+        )
+        .unwrap();
+        std::fs::write(reports.join("notes.xml"), REPORT).unwrap();
+        assert_eq!(gather(&places, &before, &left).tests.len(), 0);
+        std::fs::write(reports.join("TEST-new.xml"), REPORT).unwrap();
+        assert_eq!(gather(&places, &before, &left).tests.len(), 1);
+        // The same name again is new, too.
+        std::fs::remove_file(reports.join("TEST-old.xml")).unwrap();
+        std::fs::write(reports.join("TEST-old.xml"), REPORT).unwrap();
+        assert_eq!(gather(&places, &before, &left).tests.len(), 2);
+        // The whole directory became a link.
+        std::fs::rename(&reports, top.path().join("away")).unwrap();
+        std::os::unix::fs::symlink(top.path().join("away"), &reports).unwrap();
+        assert_eq!(gather(&places, &before, &left).tests.len(), 0);
+    }
+
+    #[test]
+    fn what_is_told_last_counts_where_nothing_else_was_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = Beneath::open(dir.path()).unwrap();
+        let places = [
+            ReportAt {
+                place: Place::Own("pytest.xml".to_owned()),
+                format: Format::Junit,
+            },
+            ReportAt {
+                place: Place::Stdout,
+                format: Format::PytestText,
+            },
+        ];
+        let left = Left {
+            own: &own,
+            project: &own,
+            stdout: b"a.py::test_x PASSED [ 50%]\n",
+            stderr: b"",
+        };
+        let partial = gather(&places, &Before::default(), &left);
+        assert_eq!(
+            (partial.tests.len(), partial.tests[0].name.as_str()),
+            (1, "test_x")
+        );
+        std::fs::write(dir.path().join("pytest.xml"), REPORT).unwrap();
+        assert_eq!(
+            gather(&places, &Before::default(), &left).tests[0].name,
+            "a"
+        );
+    }
+}

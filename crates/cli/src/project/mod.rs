@@ -3,13 +3,16 @@
 
 mod act;
 mod cache;
+mod contract;
 mod gather;
 mod outcome;
 mod sheet;
 mod step;
+mod task;
 mod tee;
 mod tell;
 mod tools;
 mod verbs;
 
+pub(crate) use task::task;
 pub(crate) use verbs::{build, format, lint, restore, test};

@@ -24,7 +24,8 @@ pub(super) struct Outcome {
 #[derive(Debug, Serialize)]
 pub(super) struct ProjectOutcome {
     pub(super) manifest: String,
-    pub(super) ecosystem: Ecosystem,
+    /// Null where the project itself named the commands.
+    pub(super) ecosystem: Option<Ecosystem>,
     pub(super) name: Option<String>,
     pub(super) verdict: Verdict,
     /// Why, where the steps do not say it themselves.
@@ -144,7 +145,7 @@ impl ProjectOutcome {
     pub(super) fn new(project: &Project) -> Self {
         Self {
             manifest: project.manifest.clone(),
-            ecosystem: project.ecosystem,
+            ecosystem: Some(project.ecosystem),
             name: project.name.clone(),
             verdict: Verdict::Nothing,
             detail: None,

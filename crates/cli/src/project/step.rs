@@ -6,16 +6,18 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::Ending;
+use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
     BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
 };
+use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
 use cofferdam_project::action::Output;
 use cofferdam_project::diagnostic;
-use cofferdam_project::report::{MAX_REPORT, TestReport};
-use cofferdam_project::{Action, Beneath, Places, Step};
+use cofferdam_project::report::{MAX_REPORT, Status, TestReport};
+use cofferdam_project::{Action, Beneath, Cache, Places, Step};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
@@ -172,6 +174,19 @@ impl Bench<'_> {
                 *file = format!("{dir}/{file}");
             }
         }
+        // A test that failed is told as such, and not once more by the traceback that it printed.
+        let failed = |file: Option<&str>, line: Option<u32>| {
+            let cases = tests.iter().flat_map(|tests| &tests.tests);
+            let mut bad = cases.filter(|case| case.status == Status::Failed);
+            bad.any(|case| {
+                let at = case
+                    .file
+                    .as_deref()
+                    .map(|file| diagnostic::relative(file, &root));
+                at.as_deref() == file && case.line == line
+            })
+        };
+        diagnostics.retain(|found| !failed(found.file.as_deref(), found.line));
         let (verdict, detail) = judge(&record, tests.as_ref());
         let is_silent =
             diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.tests.is_empty());
@@ -238,7 +253,7 @@ impl Bench<'_> {
             argv: step.argv.iter().map(Into::into).collect(),
             env,
             cwd: Some(step.cwd.clone().into()),
-            limits: self.merged.limits(),
+            limits: self.limits(step),
             waived: waived.collect::<Result<_, _>>()?,
             network: Network::Denied,
             root: Root::HostUsr,
@@ -251,6 +266,18 @@ impl Bench<'_> {
         })
     }
 
+    /// What the project says of itself can only be shorter.
+    fn limits(&self, step: &Step) -> Limits {
+        let mut limits = self.merged.limits();
+        if let Some(own) = step.at_most {
+            limits.wall_time = match limits.wall_time {
+                Cap::AtMost(allowed) => Cap::AtMost(allowed.min(own)),
+                Cap::Unlimited => Cap::AtMost(own),
+            };
+        }
+        limits
+    }
+
     /// Caches can be written to only where something is fetched or installed: what one build leaves there, another must not find.
     fn mounts(&self, step: &Step, tools: &Tools, reports: &Path) -> Result<Vec<Mount>, Failure> {
         let mut mounts = Vec::new();
@@ -261,14 +288,15 @@ impl Bench<'_> {
             return Ok(mounts);
         }
         mounts.extend(tools.mounts.iter().cloned());
-        let access = match self.action {
+        let access = |cache: &Cache| match self.action {
             Action::Restore => MountAccess::ReadWrite,
+            _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
             Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
         };
         let caches = step.caches.iter().map(|cache| Mount {
             source: self.cache.join(cache.as_str()),
             target: Path::new(INSIDE_CACHES).join(cache.as_str()),
-            access,
+            access: access(cache),
         });
         mounts.extend(caches);
         mounts.push(Mount {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::{Mount, MountAccess};
-use cofferdam_project::{Ecosystem, Project, ecosystem};
+use cofferdam_project::{Detection, Ecosystem, Project, ecosystem};
 
 use crate::failure::Failure;
 
@@ -51,6 +51,15 @@ pub(super) fn find(project: &Project, shown: &[OsString]) -> Result<Tools, Failu
     };
     let message = format!("{}: {program} is not there: {fix}", project.manifest);
     Err(Failure::new(ErrorCode::BackendUnsupportedTask, message))
+}
+
+/// For commands that the project names itself: what there is, without a word about what there is not.
+pub(super) fn find_best_effort(found: &Detection, shown: &[OsString]) -> Tools {
+    let rust = found
+        .tops()
+        .find(|project| project.ecosystem == Ecosystem::Rust);
+    rust.and_then(|project| find(project, shown).ok())
+        .unwrap_or_default()
 }
 
 fn is_in_view(program: &str) -> bool {

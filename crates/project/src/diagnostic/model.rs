@@ -80,6 +80,20 @@ pub fn read(speakers: &[Speaker], output: &str, root: &str) -> Vec<Diagnostic> {
     found
 }
 
+impl Speaker {
+    /// All but the one whose form is everybody's.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Msbuild,
+        Self::Tsc,
+        Self::Eslint,
+        Self::Npm,
+        Self::Python,
+        Self::Rustc,
+        Self::Go,
+        Self::Maven,
+    ];
+}
+
 impl Severity {
     pub const fn as_str(self) -> &'static str {
         match self {
