@@ -382,7 +382,7 @@ mod tests {
             .collect();
         assert_eq!(
             lines,
-            [2, 3, 6, 7, 8, 10, 13, 14, 15].map(|n: u32| format!("{FILE}:{n}")),
+            [2, 3, 6, 7, 9, 10, 13, 14, 15].map(|n: u32| format!("{FILE}:{n}")),
             "{problems:#?}"
         );
         assert!(

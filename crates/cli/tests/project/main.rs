@@ -3,6 +3,7 @@
 mod attacks;
 mod build;
 mod contract;
+mod dotnet;
 mod fixture;
 mod packages;
 mod reports;

@@ -10,7 +10,7 @@ const MEMBERS: &[(&str, &str)] = &[
     (
         "package.json",
         r#"{"name": "top", "private": true, "workspaces": ["jest", "vitest", "mocha", "ts"],
-            "devDependencies": {"jest": "30.5.2", "vitest": "4.1.12", "mocha": "12.0.3", "typescript": "5.9.3"}}"#,
+            "devDependencies": {"jest": "30.5.2", "vitest": "3.2.4", "mocha": "11.7.5", "typescript": "5.9.3"}}"#,
     ),
     (
         "jest/package.json",
@@ -80,6 +80,8 @@ fn npm_packages_are_fetched_into_a_cache_and_then_everything_works_without_netwo
     );
     assert_eq!(fetched.code(), 0, "{fetched:#?}");
     std::fs::remove_dir_all(dir.join("node_modules")).unwrap();
+    // Registries that lack packages of other platforms make a lock file that `npm ci` refuses; without one the cache alone decides.
+    std::fs::remove_file(dir.join("package-lock.json")).unwrap();
     let installed = act_with(&host, way, "restore", &dir, &cache, &["--json"]);
     assert_eq!(installed.code(), 0, "{installed:#?}");
     let tested = act_with(&host, way, "test", &dir, &cache, &["--json"]);
@@ -99,6 +101,37 @@ fn npm_packages_are_fetched_into_a_cache_and_then_everything_works_without_netwo
         (built.code(), &found["file"], &found["code"]),
         (1, &"ts/a.ts".into(), &"TS2322".into()),
         "{built:#?}"
+    );
+}
+
+#[test]
+fn a_lock_file_is_kept_to_with_and_without_network() {
+    let host = host!(Need::Root, Need::Installed("/usr/bin/npm"));
+    let way = Way::Root;
+    let files = [
+        (
+            "package.json",
+            r#"{"name": "m", "version": "1.0.0", "scripts": {"test": "mocha a.js"}, "devDependencies": {"mocha": "11.7.5"}}"#,
+        ),
+        ("a.js", "it('ok', () => {});\n"),
+    ];
+    let dir = project(&host, way, &files);
+    let cache = kept("npm-locked");
+    for more in [
+        &["--json", "--backend", "host"][..],
+        &["--json", "--backend", "host"],
+        &["--json"],
+    ] {
+        let done = act_with(&host, way, "restore", &dir, &cache, more);
+        assert_eq!(done.code(), 0, "{done:#?}");
+    }
+    let told = act_with(&host, way, "restore", &dir, &cache, &["--json"]).told();
+    assert_eq!(told["projects"][0]["steps"][0]["argv"][1], "ci");
+    let tested = act_with(&host, way, "test", &dir, &cache, &["--json"]);
+    assert_eq!(
+        (tested.code(), counts(&tested)),
+        (0, [1, 1, 0, 0]),
+        "{tested:#?}"
     );
 }
 

@@ -279,64 +279,42 @@ fn restore(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
         return Ok(Vec::new());
     }
     let locked = project.lock_file.is_some();
-    // On the host nothing of the project's runs: scripts wait for the sandbox, and the program that fetches from git is not the project's to choose. A lock file
-    // is made first and `ci` follows: what `install` leaves in a cache is not found again without network, and the lock file it writes can lack packages of other platforms.
-    // Without retries, or an offline machine waits for minutes.
-    let commands: Vec<Vec<&str>> = match (manager(project), ask.options.reach) {
-        (PackageManager::Yarn, Reach::Host) if locked => {
-            vec![vec!["yarn", "install", "--frozen-lockfile"]]
-        }
-        (PackageManager::Yarn, Reach::Host) => vec![vec!["yarn", "install"]],
+    // On the host nothing of the project's runs: scripts wait for the sandbox, and the program that fetches from git is not the project's to choose. `ci` also to
+    // warm a cache: what `install` leaves there is not found again where the lock file does not say where it came from. Without retries, or an offline machine
+    // waits for minutes.
+    let words: &[&str] = match (manager(project), ask.options.reach) {
+        (PackageManager::Yarn, Reach::Host) if locked => &["yarn", "install", "--frozen-lockfile"],
+        (PackageManager::Yarn, Reach::Host) => &["yarn", "install"],
         (PackageManager::Yarn, Reach::Offline) => {
-            vec![vec!["yarn", "install", "--frozen-lockfile", "--offline"]]
+            &["yarn", "install", "--frozen-lockfile", "--offline"]
         }
         (PackageManager::Pnpm, Reach::Host) if locked => {
-            vec![vec![
-                "pnpm",
-                "install",
-                "--frozen-lockfile",
-                "--ignore-scripts",
-            ]]
+            &["pnpm", "install", "--frozen-lockfile", "--ignore-scripts"]
         }
-        (PackageManager::Pnpm, Reach::Host) => vec![vec!["pnpm", "install", "--ignore-scripts"]],
+        (PackageManager::Pnpm, Reach::Host) => &["pnpm", "install", "--ignore-scripts"],
         (PackageManager::Pnpm, Reach::Offline) => {
-            vec![vec!["pnpm", "install", "--frozen-lockfile", "--offline"]]
+            &["pnpm", "install", "--frozen-lockfile", "--offline"]
         }
-        (_, Reach::Host) => {
-            let lock = vec![
-                "npm",
-                "install",
-                "--package-lock-only",
-                "--ignore-scripts",
-                "--git=git",
-            ];
-            let fetch = vec![
-                "npm",
-                "ci",
-                "--prefer-offline",
-                "--ignore-scripts",
-                "--git=git",
-            ];
-            if locked {
-                vec![fetch]
-            } else {
-                vec![lock, fetch]
-            }
-        }
-        (_, Reach::Offline) if locked => vec![vec!["npm", "ci", "--offline", "--fetch-retries=0"]],
-        (_, Reach::Offline) => vec![vec!["npm", "install", "--offline", "--fetch-retries=0"]],
+        (_, Reach::Host) if locked => &[
+            "npm",
+            "ci",
+            "--prefer-offline",
+            "--ignore-scripts",
+            "--git=git",
+        ],
+        (_, Reach::Host) => &["npm", "install", "--ignore-scripts", "--git=git"],
+        (_, Reach::Offline) if locked => &["npm", "ci", "--offline", "--fetch-retries=0"],
+        (_, Reach::Offline) => &["npm", "install", "--offline", "--fetch-retries=0"],
     };
     let cache = match manager(project) {
         PackageManager::Yarn => Cache::Yarn,
         PackageManager::Pnpm => Cache::Pnpm,
         _ => Cache::Npm,
     };
-    let step = |words| {
-        quiet(Step::new(ask.dir(), words))
-            .cache(cache, ask.places)
-            .speaker(Speaker::Npm)
-    };
-    Ok(commands.into_iter().map(step).collect())
+    let step = Step::new(ask.dir(), words.iter().copied());
+    Ok(vec![
+        quiet(step).cache(cache, ask.places).speaker(Speaker::Npm),
+    ])
 }
 
 fn build(ask: &Ask<'_>) -> Vec<Step> {
