@@ -13,6 +13,8 @@ pub enum Need {
     UnprivilegedUser,
     Python,
     Gcc,
+    /// A file of the host's /usr, such as the program of a package.
+    Installed(&'static str),
     /// Two CPUs, for what is about sharing them.
     TwoCpus,
 }
@@ -32,6 +34,7 @@ impl Need {
                 .stdout(Stdio::null())
                 .status()
                 .is_ok_and(|status| status.success()),
+            Self::Installed(path) => std::path::Path::new(path).exists(),
             Self::TwoCpus => std::thread::available_parallelism().is_ok_and(|n| n.get() >= 2),
         }
     }

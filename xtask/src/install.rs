@@ -1,11 +1,13 @@
 //! What the tests need from the system, and getting it: Debian packages when root, cargo-nextest, a tester for the daemon's API, and a guest to boot.
 
+mod dotnet;
 mod guest;
 mod schemathesis;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub(crate) use dotnet::dotnet_best_effort;
 pub(crate) use guest::guest_best_effort;
 pub(crate) use schemathesis::schemathesis_best_effort;
 
@@ -44,6 +46,56 @@ const PACKAGES: &[Package] = &[
         name: "nodejs",
         shows: "/usr/bin/node",
         reason: "handlers in JavaScript; in /usr for the same reason",
+    },
+    Package {
+        name: "npm",
+        shows: "/usr/bin/npm",
+        reason: "projects in JavaScript with packages of their own",
+    },
+    Package {
+        name: "python3-pytest",
+        shows: "/usr/lib/python3/dist-packages/pytest",
+        reason: "projects in Python that pytest tests",
+    },
+    Package {
+        name: "python3-venv",
+        shows: "/usr/share/python-wheels",
+        reason: "projects in Python with packages of their own",
+    },
+    Package {
+        name: "golang-go",
+        shows: "/usr/bin/go",
+        reason: "projects in Go",
+    },
+    Package {
+        name: "default-jdk-headless",
+        shows: "/usr/bin/javac",
+        reason: "projects in Java",
+    },
+    Package {
+        name: "maven",
+        shows: "/usr/bin/mvn",
+        reason: "projects in Java",
+    },
+    Package {
+        name: "junit4",
+        shows: "/usr/share/maven-repo/junit/junit/4.x",
+        reason: "their tests; from a repository in a directory, without network",
+    },
+    Package {
+        name: "libsurefire-java",
+        shows: "/usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin",
+        reason: "what runs those tests",
+    },
+    Package {
+        name: "libmaven-compiler-plugin-java",
+        shows: "/usr/share/maven-repo/org/apache/maven/plugins/maven-compiler-plugin",
+        reason: "what compiles them",
+    },
+    Package {
+        name: "libmaven-resources-plugin-java",
+        shows: "/usr/share/maven-repo/org/apache/maven/plugins/maven-resources-plugin",
+        reason: "a step of every Maven build",
     },
     Package {
         name: "libc6-dev",

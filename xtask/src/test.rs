@@ -15,6 +15,7 @@ pub(crate) fn run(root: &Path, nextest_args: &[&str]) -> Result<(), String> {
         install::packages()?;
         install::nextest(root)?;
         install::schemathesis_best_effort(root)?;
+        install::dotnet_best_effort(root)?;
         install::guest_best_effort(root)
     })?;
     step("formatting", || {

@@ -2,6 +2,7 @@
 
 pub(crate) mod bundle;
 pub(crate) mod history;
+pub(crate) mod project;
 mod quick;
 pub(crate) mod remote;
 pub(crate) mod serve;
@@ -65,6 +66,13 @@ pub(crate) enum Verb {
     Key(KeyArgs),
     Submit(remote::SubmitArgs),
     Watch(remote::WatchArgs),
+    Detect(project::DetectArgs),
+    Restore(Box<project::RestoreArgs>),
+    Build(Box<project::BuildArgs>),
+    Test(Box<project::TestArgs>),
+    Lint(Box<project::LintArgs>),
+    Format(Box<project::FormatArgs>),
+    Task(Box<project::TaskArgs>),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Completions(CompletionsArgs),

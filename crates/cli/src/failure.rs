@@ -39,6 +39,11 @@ impl Failure {
         }
     }
 
+    /// The same where each is a line already.
+    pub(crate) fn lines(code: ErrorCode, lines: Vec<String>) -> Self {
+        Self { code, lines }
+    }
+
     pub(crate) fn problem(field: &str, value: &str, fix: impl Into<String>) -> Self {
         Self::new(
             ErrorCode::InputInvalid,

@@ -6,6 +6,7 @@ mod audit;
 mod completions;
 mod config;
 mod config_show;
+mod detect;
 mod doctor;
 mod execute;
 mod export;
@@ -16,6 +17,7 @@ mod inputs;
 mod key;
 mod language;
 mod man;
+mod project;
 mod remote;
 mod run;
 mod runs;
@@ -52,6 +54,13 @@ fn main() -> ExitCode {
         Verb::Key(args) => key::key(&args),
         Verb::Submit(args) => remote::submit(&args),
         Verb::Watch(args) => remote::watch(&args),
+        Verb::Detect(args) => detect::detect(&args),
+        Verb::Restore(args) => project::restore(args.act, places),
+        Verb::Build(args) => project::build(args.act, places),
+        Verb::Test(args) => project::test(*args, places),
+        Verb::Lint(args) => project::lint(args.act, places),
+        Verb::Format(args) => project::format(args.act, places),
+        Verb::Task(args) => project::task(*args, places),
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Config(args) => config_show::show(args, places.config),
         Verb::Completions(args) => completions::completions(&args),

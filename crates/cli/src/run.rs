@@ -188,7 +188,7 @@ fn request(args: RunArgs, merged: &Merged) -> Result<Request, Failure> {
 }
 
 /// `KEY=VALUE`, or `KEY` for the caller's own value.
-fn variable(text: OsString) -> Result<(OsString, OsString), Failure> {
+pub(crate) fn variable(text: OsString) -> Result<(OsString, OsString), Failure> {
     let bytes = text.as_bytes();
     match bytes.iter().position(|&byte| byte == b'=') {
         Some(at) => Ok((os(&bytes[..at]), os(&bytes[at + 1..]))),
@@ -203,7 +203,7 @@ fn variable(text: OsString) -> Result<(OsString, OsString), Failure> {
     }
 }
 
-fn waived(name: &str) -> Result<LimitName, Failure> {
+pub(crate) fn waived(name: &str) -> Result<LimitName, Failure> {
     let wanted = name.replace('-', "_");
     LimitName::ALL
         .into_iter()
@@ -233,7 +233,7 @@ fn workspace(text: OsString) -> Workspace {
 }
 
 /// `FROM:TO[:ro|rw]`.
-fn mount(text: OsString) -> Result<Mount, Failure> {
+pub(crate) fn mount(text: OsString) -> Result<Mount, Failure> {
     let (pair, access) = match split_suffix(&text, &[":rw", ":ro"]) {
         Some((pair, ":rw")) => (pair, MountAccess::ReadWrite),
         Some((pair, _)) => (pair, MountAccess::ReadOnly),

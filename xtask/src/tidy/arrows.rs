@@ -6,13 +6,14 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
     (STORE, &[CONTRACT]),
     (ENGINE, &[CONTRACT, SYS, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
+    (PROJECT, &[CONTRACT]),
     (CALLBACK, &[CONTRACT, STORE]),
     (FLEET, &[CONTRACT, ENGINE]),
     (
@@ -22,7 +23,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     (
         "cofferdam",
         &[
-            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, CALLBACK, FLEET, SERVER, OBSERVE,
+            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, FLEET, SERVER, OBSERVE,
         ],
     ),
     (TESTKIT, &[]),
@@ -32,6 +33,7 @@ const SYS: &str = "cofferdam-sys";
 const STORE: &str = "cofferdam-store";
 const ENGINE: &str = "cofferdam-engine";
 const TOOLCHAIN: &str = "cofferdam-toolchain";
+const PROJECT: &str = "cofferdam-project";
 const CALLBACK: &str = "cofferdam-callback";
 const OBSERVE: &str = "cofferdam-observe";
 const FLEET: &str = "cofferdam-fleet";

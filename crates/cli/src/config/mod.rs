@@ -13,7 +13,7 @@ mod shape;
 mod show;
 pub(crate) mod spelling;
 mod suggest;
-mod yaml;
+pub(crate) mod yaml;
 
 pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};

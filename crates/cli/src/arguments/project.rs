@@ -1,0 +1,176 @@
+//! The grammar of the verbs about projects: `detect`, `restore`, `build`, `test`, `lint` and `format`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{HistoryArgs, LimitArgs};
+use crate::config::Choice;
+use crate::config::spelling;
+
+/// Show what lies in a directory: projects, workspaces, package managers, test frameworks.
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "Examples:\n  cofferdam detect\n  cofferdam detect ./service --json\n\nNothing is run, links are not followed, and what .gitignore names is passed by."
+)]
+pub(crate) struct DetectArgs {
+    /// The directory to search.
+    #[arg(default_value = ".", value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// How many levels to go down.
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub(crate) depth: usize,
+    /// Print as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What every verb that does something with a project takes.
+#[derive(Debug, Args)]
+pub(crate) struct ActArgs {
+    /// The directory of the project; it is seen inside as /work and is written to.
+    #[arg(default_value = ".", value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Only this project, by its manifest, its directory or its name. Can be given more than once.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Vec<String>,
+    /// Leave the project untouched: changes are seen inside and go afterwards.
+    #[arg(long)]
+    pub(crate) cow: bool,
+    /// Where package managers keep what they fetched [default: one for each project below ~/.cache/cofferdam].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+
+    /// Print one JSON document instead of what the tools say.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    /// Do not show what the tools say, only what came of it.
+    #[arg(long, short, help_heading = "Output")]
+    pub(crate) quiet: bool,
+    /// Also write what was said about the source as SARIF.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) sarif: Option<PathBuf>,
+
+    /// Show a toolchain of the host inside, read-only. Can be given more than once.
+    #[arg(long, value_name = "FROM:TO", help_heading = "Toolchain")]
+    pub(crate) mount: Vec<OsString>,
+    /// Set a variable; `KEY` alone passes on your own value. Can be given more than once.
+    #[arg(long, short, value_name = "KEY[=VALUE]", help_heading = "Toolchain")]
+    pub(crate) env: Vec<OsString>,
+    /// How to isolate: `native`, or `host` for limits without any isolation, and with your network.
+    #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
+    pub(crate) backend: Option<Choice>,
+    /// Run even if this limit cannot be enforced here. Can be given more than once.
+    #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
+    pub(crate) waive: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    #[command(flatten)]
+    pub(crate) history: HistoryArgs,
+}
+
+/// Fetch what a project depends on: from its cache without network, or with `--backend host` from where it comes from.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  cofferdam restore --backend host   # fetch into the cache; of npm, pip, cargo and go nothing of the project's runs
+  cofferdam restore                  # install from the cache inside the sandbox, without network
+
+Exit code: 0 done, 1 a tool failed, 124, 137, 152, 153 a limit, 125 cofferdam itself could not do its work")]
+pub(crate) struct RestoreArgs {
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+}
+
+/// Build a project inside hard limits, without network, and say what its compilers said about the source.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  cofferdam build
+  cofferdam build ./service --json
+  cofferdam build --sarif out.sarif
+
+Exit code: 0 built, 1 not built, 124, 137, 152, 153 a limit, 125 cofferdam itself could not do its work")]
+pub(crate) struct BuildArgs {
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+}
+
+/// Look at the source of a project with its linters, inside hard limits.
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "Example:\n  cofferdam lint --json\n\nExit code: 0 nothing found, 1 something found"
+)]
+pub(crate) struct LintArgs {
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+}
+
+/// Format the source of a project with its own tools, inside hard limits.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  cofferdam format")]
+pub(crate) struct FormatArgs {
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+}
+
+/// Run the tests of a project inside hard limits, without network, and tell each result.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  cofferdam test
+  cofferdam test ./service --filter login --junit out.xml
+  cofferdam test --retries 2        # what passes only at another attempt is told apart
+  cofferdam test --repeat 10 --json
+
+Exit code: 0 passed, 1 failed, 124, 137, 152, 153 a limit, 125 cofferdam itself could not do its work")]
+pub(crate) struct TestArgs {
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+    /// Only tests whose name fits, in the words of the test runner.
+    #[arg(long, value_name = "TEXT", help_heading = "Tests")]
+    pub(crate) filter: Option<String>,
+    /// Stop at the first failure.
+    #[arg(long, help_heading = "Tests")]
+    pub(crate) fail_fast: bool,
+    /// Measure coverage, where the test runner can.
+    #[arg(long, help_heading = "Tests")]
+    pub(crate) coverage: bool,
+    /// Also write the results as JUnit XML.
+    #[arg(long, value_name = "FILE", help_heading = "Tests")]
+    pub(crate) junit: Option<PathBuf>,
+    /// Try again up to N times while tests fail; what passes then is flaky and told apart.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20), help_heading = "Tests", conflicts_with = "repeat")]
+    pub(crate) retries: u32,
+    /// Run the tests N times; what does not pass every time has failed.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Tests")]
+    pub(crate) repeat: u32,
+}
+
+/// Run a command that the project names in its `.agent/config.yml`, inside hard limits.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  cofferdam task --list
+  cofferdam task deploy-check ./service
+
+The file:
+  commands:
+    build: make -j2
+    test: [make test, make check]
+    deploy-check:
+      command: ./check ${project_root}
+      working_directory: ops
+      timeout: 2m
+      environment: {MODE: strict}
+    format: null          # disabled
+
+`build`, `test`, `restore`, `lint` and `format` in it take the place of what cofferdam would do itself.")]
+pub(crate) struct TaskArgs {
+    /// The name of the command.
+    #[arg(value_name = "NAME", required_unless_present = "list")]
+    pub(crate) name: Option<String>,
+    /// Show the commands instead of running one.
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) list: bool,
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+}

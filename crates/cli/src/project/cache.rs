@@ -1,0 +1,89 @@
+//! Where package managers keep what they fetched. One place for each project unless one is named: what a project leaves there is nobody else's.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_project::Cache;
+
+use crate::failure::Failure;
+
+/// The directory that holds a directory for each cache.
+pub(super) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failure> {
+    let place = match named {
+        Some(named) => named.to_owned(),
+        None => own(root, |name| std::env::var_os(name).map(PathBuf::from))?,
+    };
+    make(&place)?;
+    place.canonicalize().map_err(|error| failed(&place, &error))
+}
+
+/// Makes what a step needs of it.
+pub(super) fn prepare(place: &Path, caches: &[Cache]) -> Result<(), Failure> {
+    caches
+        .iter()
+        .try_for_each(|cache| make(&place.join(cache.as_str())))
+}
+
+fn own(root: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let base = variable("XDG_CACHE_HOME")
+        .filter(absolute)
+        .or_else(|| Some(variable("HOME").filter(absolute)?.join(".cache")));
+    let base = base.ok_or_else(|| {
+        Failure::problem(
+            "--cache-dir",
+            "",
+            "says where packages are kept, and neither XDG_CACHE_HOME nor HOME does; name a directory",
+        )
+    })?;
+    Ok(base.join("cofferdam/projects").join(name(root)))
+}
+
+/// The path in a form that is one name, for people to recognise and to remove.
+fn name(root: &Path) -> String {
+    const KEPT: usize = 40;
+    let text = root.to_string_lossy();
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in root.as_os_str().as_encoded_bytes() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    let last = text.rsplit('/').next().unwrap_or_default();
+    let plain: String = last
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        .take(KEPT)
+        .collect();
+    format!("{plain}-{hash:016x}")
+}
+
+/// Readable inside, where whoever looks is somebody else.
+fn make(dir: &Path) -> Result<(), Failure> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(dir)
+        .map_err(|error| failed(dir, &error))
+}
+
+fn failed(dir: &Path, error: &std::io::Error) -> Failure {
+    let what = format!("--cache-dir: cannot use `{}`", dir.display());
+    Failure::io(ErrorCode::InputUnreadable, &what, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_project_has_a_cache_of_its_own() {
+        let home = |name: &str| (name == "HOME").then(|| PathBuf::from("/home/me"));
+        let a = own(Path::new("/src/a b"), home).unwrap();
+        let b = own(Path::new("/other/a b"), home).unwrap();
+        assert!(a.starts_with("/home/me/.cache/cofferdam/projects"));
+        assert!(a.to_string_lossy().contains("/ab-") && a != b);
+        assert!(own(Path::new("/x"), |_| None).is_err());
+        assert!(own(Path::new("/x"), |_| Some("relative".into())).is_err());
+    }
+}

@@ -1,0 +1,342 @@
+//! Running one step: the request, the run, and reading what it left.
+
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::ending::Ending;
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{
+    BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+};
+use cofferdam_contract::units::Cap;
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_project::action::Output;
+use cofferdam_project::diagnostic;
+use cofferdam_project::report::{MAX_REPORT, Status, TestReport};
+use cofferdam_project::{Action, Beneath, Cache, Places, Step};
+use cofferdam_store::model::RunKind;
+use cofferdam_store::private_dir::PrivateDir;
+use cofferdam_store::{DataDir, RunId};
+
+use super::gather::{Before, Left, gather};
+use super::outcome::{Ended, StepOutcome, Tests, Verdict, judge};
+use super::tee::{Show, Tee};
+use super::tools::Tools;
+use super::{cache, outcome};
+use crate::arguments::{HistoryArgs, Places as ConfigPlaces};
+use crate::config::Merged;
+use crate::failure::Failure;
+use crate::{history, run};
+
+/// Everything that the steps of one call share.
+#[derive(Debug)]
+pub(super) struct Bench<'a> {
+    pub(super) action: Action,
+    pub(super) root: PathBuf,
+    pub(super) cache: PathBuf,
+    pub(super) data_dir: DataDir,
+    pub(super) access: WorkspaceAccess,
+    pub(super) env: Vec<OsString>,
+    pub(super) mounts: Vec<OsString>,
+    pub(super) waive: Vec<String>,
+    pub(super) history: HistoryArgs,
+    pub(super) places: ConfigPlaces,
+    pub(super) merged: Merged,
+    pub(super) show: Show,
+    pub(super) host: Host,
+    pub(super) cancel: BorrowedFd<'a>,
+}
+
+const INSIDE_CACHES: &str = "/cache";
+const INSIDE_REPORTS: &str = "/reports";
+/// How much of an output that nobody could understand is repeated.
+const SAID: usize = 4 << 10;
+
+impl Bench<'_> {
+    /// Without walls everything is where it is.
+    fn is_host(&self) -> bool {
+        self.merged.backend.value == BackendName::Host
+    }
+
+    /// Where a step finds things. The directory for reports is another one for each step.
+    pub(super) fn places(&self, reports: &Path) -> Places {
+        if self.is_host() {
+            let text = |path: &Path| path.to_string_lossy().into_owned();
+            return Places {
+                root: text(&self.root),
+                caches: text(&self.cache),
+                reports: text(reports),
+            };
+        }
+        Places {
+            root: Workspace::INSIDE.to_owned(),
+            caches: INSIDE_CACHES.to_owned(),
+            reports: INSIDE_REPORTS.to_owned(),
+        }
+    }
+
+    /// A directory of its own for the reports of one step.
+    pub(super) fn reports(&self) -> Result<PrivateDir, Failure> {
+        Ok(PrivateDir::create(&self.data_dir, RunId::new())?)
+    }
+
+    /// Runs a step and reads what it left.
+    pub(super) fn run(
+        &self,
+        step: &Step,
+        tools: &Tools,
+        reports: &PrivateDir,
+        attempt: u32,
+    ) -> Result<StepOutcome, Failure> {
+        cache::prepare(&self.cache, &step.caches)?;
+        let project = self.beneath(&self.root)?;
+        let before = Before::look(&project, &step.reports);
+        let request = self.request(step, tools, reports.path())?;
+        let grant = Grant::new(request)
+            .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+        let recording = self.recording()?;
+        let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
+        let (record, stdout, stderr) = self.supervise(grant, step, recording)?;
+        history::tell_unrecorded(&record);
+        history::afterwards(&record, kept_in.as_ref(), &self.merged.history);
+        let own = self.beneath(reports.path())?;
+        let left = Left {
+            own: &own,
+            project: &project,
+            stdout: &stdout,
+            stderr: &stderr,
+        };
+        let tests = (!step.reports.is_empty()).then(|| gather(&step.reports, &before, &left));
+        Ok(self.outcome(step, record, tests, &stdout, &stderr, attempt))
+    }
+
+    fn supervise(
+        &self,
+        grant: Grant,
+        step: &Step,
+        recording: Option<Recording>,
+    ) -> Result<(RunRecord, Vec<u8>, Vec<u8>), Failure> {
+        let at_most = usize::try_from(MAX_REPORT).unwrap_or(usize::MAX);
+        let listen = |show| {
+            Tee::new(show, at_most).map_err(|error| {
+                Failure::io(ErrorCode::Internal, "cannot listen to a tool", &error)
+            })
+        };
+        let (to_stdout, stdout) = listen(match step.output {
+            Output::ForPeople => self.show,
+            Output::ForPrograms => Show::Nobody,
+        })?;
+        let (to_stderr, stderr) = listen(self.show)?;
+        let streams = Streams {
+            stdin: Input::Empty,
+            stdout: Sink::Pass { to: to_stdout },
+            stderr: Sink::Pass { to: to_stderr },
+            result: None,
+            on_output_limit: OnLimit::Stop,
+            evidence: Evidence::Full,
+            cancel: Some(self.cancel),
+            recording,
+            usage: None,
+        };
+        let record = pipeline::run(grant, streams, &self.host)?;
+        Ok((record, stdout.said(), stderr.said()))
+    }
+
+    fn outcome(
+        &self,
+        step: &Step,
+        record: RunRecord,
+        tests: Option<TestReport>,
+        stdout: &[u8],
+        stderr: &[u8],
+        attempt: u32,
+    ) -> StepOutcome {
+        let root = self.places(Path::new("")).root;
+        let mut said = String::from_utf8_lossy(stdout).into_owned();
+        said.push('\n');
+        said.push_str(&String::from_utf8_lossy(stderr));
+        let dir = step
+            .cwd
+            .strip_prefix(&root)
+            .unwrap_or_default()
+            .trim_start_matches('/');
+        let mut diagnostics = diagnostic::read(&step.speakers, &said, &root);
+        for found in &mut diagnostics {
+            // Tools name files as seen from where they were started.
+            if let Some(file) = found.file.as_mut().filter(|file| !file.starts_with('/'))
+                && !dir.is_empty()
+                && !file.starts_with(&format!("{dir}/"))
+            {
+                *file = format!("{dir}/{file}");
+            }
+        }
+        // A test that failed is told as such, and not once more by the traceback that it printed.
+        let failed = |file: Option<&str>, line: Option<u32>| {
+            let cases = tests.iter().flat_map(|tests| &tests.tests);
+            let mut bad = cases.filter(|case| case.status == Status::Failed);
+            bad.any(|case| {
+                let at = case
+                    .file
+                    .as_deref()
+                    .map(|file| diagnostic::relative(file, &root));
+                at.as_deref() == file && case.line == line
+            })
+        };
+        diagnostics.retain(|found| !failed(found.file.as_deref(), found.line));
+        let (verdict, detail) = judge(&record, tests.as_ref());
+        let is_silent =
+            diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.tests.is_empty());
+        let is_bad = !matches!(verdict, Verdict::Passed | Verdict::Nothing);
+        let mut outcome = StepOutcome {
+            argv: step.argv.clone(),
+            index: 0,
+            run_id: record.run_id.clone(),
+            wall_ms: record.usage.wall_ms,
+            ending: Ended {
+                code: match record.ending {
+                    Ending::Exited { code } => Some(code),
+                    Ending::Signaled { .. } | Ending::Stopped(_) | Ending::NeverStarted(_) => None,
+                },
+                ending: record.ending,
+            },
+            attempt,
+            verdict,
+            detail,
+            diagnostics,
+            tests: None,
+            said: (is_bad && is_silent).then(|| tail(said.trim_end(), SAID)),
+        };
+        outcome.tests = tests.map(|tests| self.told(tests, &root));
+        outcome
+    }
+
+    /// Paths as a person in the project would write them.
+    fn told(&self, tests: TestReport, root: &str) -> outcome::Tests {
+        let counts = tests.counts();
+        let mut cases = tests.tests;
+        for case in &mut cases {
+            if let Some(file) = &mut case.file {
+                *file = diagnostic::relative(file, root);
+            }
+        }
+        Tests {
+            counts,
+            tests: cases,
+            problems: tests.problems,
+        }
+    }
+
+    fn request(&self, step: &Step, tools: &Tools, reports: &Path) -> Result<Request, Failure> {
+        let mut env: Vec<(OsString, OsString)> = Vec::new();
+        if let Some(path) = &tools.path
+            && !self.is_host()
+        {
+            set(
+                &mut env,
+                "PATH".into(),
+                format!("{path}:/usr/local/bin:/usr/bin:/bin").into(),
+            );
+        }
+        for (name, value) in &step.env {
+            set(&mut env, name.into(), value.into());
+        }
+        for text in &self.env {
+            let (name, value) = run::variable(text.clone())?;
+            set(&mut env, name, value);
+        }
+        let waived = self.waive.iter().map(|name| run::waived(name));
+        Ok(Request {
+            argv: step.argv.iter().map(Into::into).collect(),
+            env,
+            cwd: Some(step.cwd.clone().into()),
+            limits: self.limits(step),
+            waived: waived.collect::<Result<_, _>>()?,
+            network: Network::Denied,
+            root: Root::HostUsr,
+            workspace: Some(Workspace {
+                path: self.root.clone(),
+                access: self.access,
+            }),
+            mounts: self.mounts(step, tools, reports)?,
+            backend: self.merged.backend.value,
+        })
+    }
+
+    /// What the project says of itself can only be shorter.
+    fn limits(&self, step: &Step) -> Limits {
+        let mut limits = self.merged.limits();
+        if let Some(own) = step.at_most {
+            limits.wall_time = match limits.wall_time {
+                Cap::AtMost(allowed) => Cap::AtMost(allowed.min(own)),
+                Cap::Unlimited => Cap::AtMost(own),
+            };
+        }
+        limits
+    }
+
+    /// Caches can be written to only where something is fetched or installed: what one build leaves there, another must not find.
+    fn mounts(&self, step: &Step, tools: &Tools, reports: &Path) -> Result<Vec<Mount>, Failure> {
+        let mut mounts = Vec::new();
+        for text in &self.mounts {
+            mounts.push(run::mount(text.clone())?);
+        }
+        if self.is_host() {
+            return Ok(mounts);
+        }
+        mounts.extend(tools.mounts.iter().cloned());
+        let access = |cache: &Cache| match self.action {
+            Action::Restore => MountAccess::ReadWrite,
+            _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
+            Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
+        };
+        let caches = step.caches.iter().map(|cache| Mount {
+            source: self.cache.join(cache.as_str()),
+            target: Path::new(INSIDE_CACHES).join(cache.as_str()),
+            access: access(cache),
+        });
+        mounts.extend(caches);
+        mounts.push(Mount {
+            source: reports.to_owned(),
+            target: INSIDE_REPORTS.into(),
+            access: MountAccess::ReadWrite,
+        });
+        Ok(mounts)
+    }
+
+    fn recording(&self) -> Result<Option<Recording>, Failure> {
+        let dir = self.places.data_dir.clone();
+        let mut recording = history::recording(&self.history, dir, &self.merged.history)?;
+        if let Some(recording) = &mut recording {
+            recording.kind = match self.action {
+                Action::Test => RunKind::Test,
+                Action::Restore | Action::Build | Action::Lint | Action::Format => RunKind::Build,
+            };
+            // A build leaves thousands of files that the next one makes again.
+            recording.artifacts = None;
+        }
+        Ok(recording)
+    }
+
+    fn beneath(&self, dir: &Path) -> Result<Beneath, Failure> {
+        Beneath::open(dir).map_err(|error| {
+            let what = format!("cannot read `{}`", dir.display());
+            Failure::io(ErrorCode::InputUnreadable, &what, &error)
+        })
+    }
+}
+
+fn set(env: &mut Vec<(OsString, OsString)>, name: OsString, value: OsString) {
+    env.retain(|(present, _)| *present != name);
+    env.push((name, value));
+}
+
+fn tail(text: &str, at_most: usize) -> String {
+    let from = text.len().saturating_sub(at_most);
+    text.get(text.ceil_char_boundary(from)..)
+        .unwrap_or_default()
+        .to_owned()
+}

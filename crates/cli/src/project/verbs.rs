@@ -1,0 +1,45 @@
+//! One small function for each verb: what it asks for.
+
+use std::process::ExitCode;
+
+use cofferdam_project::Action;
+use cofferdam_project::action::{Coverage, FailFast};
+
+use super::act::{self, Attempts, Wish};
+use crate::arguments::Places;
+use crate::arguments::project::{ActArgs, TestArgs};
+use crate::failure::Failure;
+
+pub(crate) fn restore(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
+    act::act(args, places, Wish::plain(Action::Restore))
+}
+
+pub(crate) fn build(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
+    act::act(args, places, Wish::plain(Action::Build))
+}
+
+pub(crate) fn lint(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
+    act::act(args, places, Wish::plain(Action::Lint))
+}
+
+pub(crate) fn format(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
+    act::act(args, places, Wish::plain(Action::Format))
+}
+
+pub(crate) fn test(args: TestArgs, places: Places) -> Result<ExitCode, Failure> {
+    let mut wish = Wish::plain(Action::Test);
+    wish.options.filter = args.filter;
+    if args.fail_fast {
+        wish.options.fail_fast = FailFast::Yes;
+    }
+    if args.coverage {
+        wish.options.coverage = Coverage::Yes;
+    }
+    wish.junit = args.junit;
+    wish.attempts = match (args.retries, args.repeat) {
+        (0, 1) => Attempts::One,
+        (0, times) => Attempts::Repeat(times),
+        (more, _) => Attempts::Retry(more),
+    };
+    act::act(args.act, places, wish)
+}

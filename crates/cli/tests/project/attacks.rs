@@ -1,0 +1,127 @@
+//! What a hostile project tries against whoever tests it.
+
+use cofferdam_testkit::{Need, Way, host};
+
+use crate::fixture::{act, project};
+
+/// A package whose script `test` is this, and looks like one of node:test.
+fn script(line: &str) -> String {
+    let line = serde_json::json!(format!("{line} # --test"));
+    format!("{{\"name\": \"x\", \"scripts\": {{\"test\": {line}}}}}")
+}
+
+#[test]
+fn a_runner_that_fails_without_a_report_is_unreadable_and_never_zero_failures() {
+    let host = host!(Need::Installed("/usr/bin/npm"));
+    let dir = project(&host, Way::Root, &[("package.json", &script("exit 3"))]);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!(
+        (ran.code(), &ran.told()["verdict"]),
+        (1, &"unreadable".into()),
+        "{ran:#?}"
+    );
+    let ran = act(&host, Way::Root, "test", &dir, &["--quiet"]);
+    assert!(
+        ran.out().contains("no test could be found in its report"),
+        "{ran:#?}"
+    );
+}
+
+#[test]
+fn a_report_that_is_a_link_a_pipe_or_a_bomb_is_not_read() {
+    let host = host!(Need::Installed("/usr/bin/npm"));
+    let bomb = "printf '<!DOCTYPE a [<!ENTITY b \"ha\">]><testsuites>&b;</testsuites>' > /reports/node.xml; exit 1";
+    for line in [
+        "rm -f /reports/*; ln -s /etc/passwd /reports/node.xml; exit 1",
+        "rm -f /reports/*; mkfifo /reports/node.xml; exit 1",
+        "rm -f /reports/*; truncate -s 200M /reports/node.xml; exit 1",
+        bomb,
+    ] {
+        let dir = project(&host, Way::Root, &[("package.json", &script(line))]);
+        let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+        assert_eq!(
+            (ran.code(), &ran.told()["verdict"]),
+            (1, &"unreadable".into()),
+            "{line}: {ran:#?}"
+        );
+        assert!(
+            !String::from_utf8_lossy(&ran.stdout).contains("root:"),
+            "{ran:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_forged_report_does_not_turn_a_failure_into_a_success() {
+    let host = host!(Need::Installed("/usr/bin/npm"));
+    let forged =
+        "printf '<testsuites><testcase name=\"a\"/></testsuites>' > /reports/node.xml; exit 1";
+    let dir = project(&host, Way::Root, &[("package.json", &script(forged))]);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!(
+        (ran.code(), &ran.told()["verdict"]),
+        (1, &"failed".into()),
+        "{ran:#?}"
+    );
+    // And an exit code alone does not hide a failure that is told.
+    let hidden = forged
+        .replace("/></testsuites>", "><failure/></testcase></testsuites>")
+        .replace("exit 1", "exit 0");
+    let dir = project(&host, Way::Root, &[("package.json", &script(&hidden))]);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!(
+        (ran.code(), &ran.told()["verdict"]),
+        (1, &"failed".into()),
+        "{ran:#?}"
+    );
+}
+
+#[test]
+fn a_link_that_is_planted_where_results_are_written_is_not_followed() {
+    let host = host!(Need::Installed("/usr/bin/npm"));
+    let safe = host.dir().join("safe");
+    std::fs::write(&safe, "safe").unwrap();
+    let line = format!("ln -sf {} out.xml; exit 1", safe.display());
+    let dir = project(&host, Way::Root, &[("package.json", &script(&line))]);
+    let out = dir.join("out.xml");
+    let ran = act(
+        &host,
+        Way::Root,
+        "test",
+        &dir,
+        &["--quiet", "--junit", out.to_str().unwrap()],
+    );
+    assert_eq!(ran.code(), 1, "{ran:#?}");
+    assert_eq!(std::fs::read_to_string(&safe).unwrap(), "safe");
+    assert!(std::fs::read_to_string(&out).unwrap().starts_with("<?xml"));
+}
+
+#[test]
+fn what_is_tested_cannot_write_to_the_cache_or_reach_a_network() {
+    let host = host!(Need::Installed("/usr/bin/go"));
+    let go = [
+        ("go.mod", "module m\n\ngo 1.19\n"),
+        (
+            "a_test.go",
+            "package m\nimport (\"net\"; \"os\"; \"testing\")\nfunc TestCache(t *testing.T) { if os.WriteFile(\"/cache/go/x\", nil, 0o644) == nil { t.Fatal(\"written\") } }\nfunc TestNet(t *testing.T) { i, _ := net.Interfaces(); if len(i) != 1 { t.Fatal(i) } }\n",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &go);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!(ran.code(), 0, "{ran:#?}");
+}
+
+#[test]
+fn nothing_that_a_project_names_steers_the_terminal() {
+    let host = host!(Need::Python);
+    let hostile = [
+        ("setup.py", ""),
+        (
+            "test_a.py",
+            "import unittest\nclass A(unittest.TestCase):\n    def test_x(self): self.fail('\\x1b[2J\\x1b]0;owned\\x07')\n",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &hostile);
+    let ran = act(&host, Way::Root, "test", &dir, &["--quiet"]);
+    assert!(ran.code() == 1 && !ran.out().contains('\u{1b}'), "{ran:#?}");
+}

@@ -1,0 +1,95 @@
+//! .NET with a real SDK and no network: a solution with a library, its tests, and the small test host and adapter that take the place of packages which cannot be had.
+
+use std::path::{Path, PathBuf};
+
+use cofferdam_testkit::{Finished, Host, Need, Way, host};
+
+use crate::fixture::{act_with, counts, failing};
+
+const SDK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/dotnet/sdk");
+const SSL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/dotnet/ssl");
+
+#[test]
+fn a_solution_is_restored_built_and_tested_and_leaves_no_compiler_behind() {
+    let host = host!(Need::Installed(SDK), Need::Installed(SSL));
+    let dir = solution(&host);
+    let cache = host.workspace(Way::Root);
+    let restored = dotnet(&host, "restore", &dir, &cache, &[]);
+    assert_eq!(restored.code(), 0, "{restored:#?}");
+    let built = dotnet(&host, "build", &dir, &cache, &[]);
+    assert_eq!(built.code(), 0, "{built:#?}");
+    let tested = dotnet(&host, "test", &dir, &cache, &[]);
+    assert_eq!(
+        (tested.code(), counts(&tested)),
+        (1, [3, 1, 1, 1]),
+        "{tested:#?}"
+    );
+    let bad = failing(&tested);
+    assert_eq!(
+        (&bad["name"], &bad["file"], &bad["line"]),
+        (&"T.Fails".into(), &"tests/T.cs".into(), &4.into())
+    );
+    let only = dotnet(
+        &host,
+        "test",
+        &dir,
+        &cache,
+        &["--filter", "FullyQualifiedName=T.Adds"],
+    );
+    assert_eq!((only.code(), counts(&only)), (0, [1, 1, 0, 0]), "{only:#?}");
+    std::fs::write(
+        dir.join("calc/C.cs"),
+        "public static class C { public static int Add(int a, int b) => a + }\n",
+    )
+    .unwrap();
+    let broken = dotnet(&host, "build", &dir, &cache, &[]);
+    let found = &broken.told()["projects"][0]["steps"][0]["diagnostics"][0];
+    assert_eq!(
+        (broken.code(), &found["file"], &found["line"]),
+        (1, &"calc/C.cs".into(), &1.into()),
+        "{broken:#?}"
+    );
+}
+
+fn dotnet(host: &Host, verb: &str, dir: &Path, cache: &Path, more: &[&str]) -> Finished {
+    let place = |path: &str| {
+        Path::new(path)
+            .canonicalize()
+            .unwrap()
+            .display()
+            .to_string()
+    };
+    let (sdk, ssl) = (
+        format!("{}:/opt/dotnet", place(SDK)),
+        format!("{}:/opt/ssl", place(SSL)),
+    );
+    let mut args = vec!["--json", "--mount", &sdk, "--mount", &ssl];
+    for variable in [
+        "PATH=/opt/dotnet:/usr/bin:/bin",
+        "DOTNET_ROOT=/opt/dotnet",
+        "LD_LIBRARY_PATH=/opt/ssl",
+    ] {
+        args.extend(["--env", variable]);
+    }
+    args.extend(more);
+    act_with(host, Way::Root, verb, dir, cache, &args)
+}
+
+fn solution(host: &Host) -> PathBuf {
+    let dir = host.workspace(Way::Root);
+    let from = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/project/dotnet"));
+    copy(from, &dir);
+    dir
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&target).unwrap();
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Packages of real registries: fetched into a cache once, then installed and used without network. And Maven with Debian's own repository.
+
+use std::path::{Path, PathBuf};
+
+use cofferdam_testkit::{Need, Way, host};
+
+use crate::fixture::{act, act_with, counts, project};
+
+const MEMBERS: &[(&str, &str)] = &[
+    (
+        "package.json",
+        r#"{"name": "top", "private": true, "workspaces": ["jest", "vitest", "mocha", "ts"],
+            "devDependencies": {"jest": "30.5.2", "vitest": "3.2.4", "mocha": "11.7.5", "typescript": "5.9.3"}}"#,
+    ),
+    (
+        "jest/package.json",
+        r#"{"name": "j", "version": "1.0.0", "scripts": {"test": "jest"}}"#,
+    ),
+    (
+        "jest/a.test.js",
+        "describe('grp', () => { test('ok', () => expect(1).toBe(1)); test('bad', () => expect(1).toBe(2)); test.skip('sk', () => {}); });\n",
+    ),
+    (
+        "vitest/package.json",
+        r#"{"name": "v", "version": "1.0.0", "scripts": {"test": "vitest"}}"#,
+    ),
+    (
+        "vitest/a.test.mjs",
+        "import { describe, test, expect } from 'vitest';\ndescribe('grp', () => { test('ok', () => expect(1).toBe(1)); test('bad', () => expect(1).toBe(2)); test.skip('sk', () => {}); });\n",
+    ),
+    (
+        "mocha/package.json",
+        r#"{"name": "m", "version": "1.0.0", "scripts": {"test": "mocha a.js"}}"#,
+    ),
+    (
+        "mocha/a.js",
+        "const assert = require('assert');\ndescribe('grp', () => { it('ok', () => {}); it('bad', () => assert.equal(1, 2)); it.skip('sk', () => {}); });\n",
+    ),
+    (
+        "ts/package.json",
+        r#"{"name": "t", "version": "1.0.0", "scripts": {"build": "tsc -p ."}}"#,
+    ),
+    (
+        "ts/tsconfig.json",
+        r#"{"compilerOptions": {"strict": true, "outDir": "out", "types": []}, "files": ["a.ts"]}"#,
+    ),
+    ("ts/a.ts", "const n: number = \"x\";\nexport { n };\n"),
+];
+
+/// Kept between runs of the tests, so that the registry is asked once.
+fn kept(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("project-caches")
+        .join(name);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+#[test]
+fn npm_packages_are_fetched_into_a_cache_and_then_everything_works_without_network() {
+    let host = host!(Need::Root, Need::Installed("/usr/bin/npm"));
+    let way = Way::Root;
+    let dir = project(&host, way, MEMBERS);
+    let cache = kept("npm");
+    // A cache that holds nothing says so at once instead of waiting for a network.
+    let empty = act(&host, way, "restore", &dir, &["--json"]);
+    assert_eq!(empty.code(), 1, "{empty:#?}");
+    assert_eq!(
+        empty.told()["projects"][0]["steps"][0]["diagnostics"][0]["code"],
+        "ENOTCACHED",
+        "{empty:#?}"
+    );
+    let fetched = act_with(
+        &host,
+        way,
+        "restore",
+        &dir,
+        &cache,
+        &["--json", "--backend", "host"],
+    );
+    assert_eq!(fetched.code(), 0, "{fetched:#?}");
+    std::fs::remove_dir_all(dir.join("node_modules")).unwrap();
+    // Registries that lack packages of other platforms make a lock file that `npm ci` refuses; without one the cache alone decides.
+    std::fs::remove_file(dir.join("package-lock.json")).unwrap();
+    let installed = act_with(&host, way, "restore", &dir, &cache, &["--json"]);
+    assert_eq!(installed.code(), 0, "{installed:#?}");
+    let tested = act_with(&host, way, "test", &dir, &cache, &["--json"]);
+    assert_eq!(
+        (tested.code(), counts(&tested)),
+        (1, [9, 3, 3, 3]),
+        "{tested:#?}"
+    );
+    let steps = tested.told()["projects"][0]["steps"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    assert_eq!(steps.len(), 3, "a step for each member with tests");
+    let built = act_with(&host, way, "build", &dir, &cache, &["--json"]);
+    let found = &built.told()["projects"][0]["steps"][0]["diagnostics"][0];
+    assert_eq!(
+        (built.code(), &found["file"], &found["code"]),
+        (1, &"ts/a.ts".into(), &"TS2322".into()),
+        "{built:#?}"
+    );
+}
+
+#[test]
+fn a_lock_file_is_kept_to_with_and_without_network() {
+    let host = host!(Need::Root, Need::Installed("/usr/bin/npm"));
+    let way = Way::Root;
+    let files = [
+        (
+            "package.json",
+            r#"{"name": "m", "version": "1.0.0", "scripts": {"test": "mocha a.js"}, "devDependencies": {"mocha": "11.7.5"}}"#,
+        ),
+        ("a.js", "it('ok', () => {});\n"),
+    ];
+    let dir = project(&host, way, &files);
+    let cache = kept("npm-locked");
+    for more in [
+        &["--json", "--backend", "host"][..],
+        &["--json", "--backend", "host"],
+        &["--json"],
+    ] {
+        let done = act_with(&host, way, "restore", &dir, &cache, more);
+        assert_eq!(done.code(), 0, "{done:#?}");
+    }
+    let told = act_with(&host, way, "restore", &dir, &cache, &["--json"]).told();
+    assert_eq!(told["projects"][0]["steps"][0]["argv"][1], "ci");
+    let tested = act_with(&host, way, "test", &dir, &cache, &["--json"]);
+    assert_eq!(
+        (tested.code(), counts(&tested)),
+        (0, [1, 1, 0, 0]),
+        "{tested:#?}"
+    );
+}
+
+#[test]
+fn wheels_are_fetched_into_a_cache_and_installed_without_network() {
+    let host = host!(
+        Need::Root,
+        Need::Python,
+        Need::Installed("/usr/share/python-wheels")
+    );
+    let way = Way::Root;
+    let files = [
+        ("requirements.txt", "pytest==9.0.2\niniconfig\n"),
+        (
+            "test_a.py",
+            "import iniconfig\ndef test_ok(): assert iniconfig.__file__.startswith('/work/.venv/')\n",
+        ),
+    ];
+    let dir = project(&host, way, &files);
+    let cache = kept("pip");
+    let fetched = act_with(
+        &host,
+        way,
+        "restore",
+        &dir,
+        &cache,
+        &["--json", "--backend", "host"],
+    );
+    assert_eq!(fetched.code(), 0, "{fetched:#?}");
+    std::fs::remove_dir_all(dir.join(".venv")).unwrap();
+    let installed = act_with(&host, way, "restore", &dir, &cache, &["--json"]);
+    assert_eq!(installed.code(), 0, "{installed:#?}");
+    let tested = act_with(&host, way, "test", &dir, &cache, &["--json"]);
+    assert_eq!(
+        (tested.code(), counts(&tested)),
+        (0, [1, 1, 0, 0]),
+        "{tested:#?}"
+    );
+}
+
+#[test]
+fn tests_of_maven_are_told_from_reports_that_are_new() {
+    let host = host!(
+        Need::Installed("/usr/bin/mvn"),
+        Need::Installed("/usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin"),
+        Need::Installed("/usr/share/maven-repo/org/apache/maven/plugins/maven-compiler-plugin"),
+        Need::Installed("/usr/share/maven-repo/org/apache/maven/plugins/maven-resources-plugin"),
+        Need::Installed("/usr/share/maven-repo/junit/junit/4.x")
+    );
+    let files = [
+        ("pom.xml", POM),
+        (".mvn/maven.config", "--settings\n.mvn/settings.xml\n"),
+        (
+            ".mvn/settings.xml",
+            "<settings><mirrors><mirror><id>debian</id><mirrorOf>*</mirrorOf><url>file:///usr/share/maven-repo</url></mirror></mirrors></settings>",
+        ),
+        (
+            "src/main/java/A.java",
+            "public class A { static int add(int a, int b) { return a + b; } }\n",
+        ),
+        (
+            "src/test/java/ATest.java",
+            "import org.junit.*;\npublic class ATest {\n  @Test public void ok() { Assert.assertEquals(3, A.add(1, 2)); }\n  @Test public void bad() { Assert.assertEquals(4, A.add(1, 2)); }\n  @Ignore(\"later\") @Test public void sk() { }\n}\n",
+        ),
+        (
+            "target/surefire-reports/TEST-old.xml",
+            "<testsuite><testcase name='old'/></testsuite>",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &files);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!((ran.code(), counts(&ran)), (1, [3, 1, 1, 1]), "{ran:#?}");
+    std::fs::write(
+        dir.join("src/main/java/A.java"),
+        "public class A { int x = ; }\n",
+    )
+    .unwrap();
+    let built = act(&host, Way::Root, "build", &dir, &["--json"]);
+    let found = &built.told()["projects"][0]["steps"][0]["diagnostics"][0];
+    assert_eq!(
+        (built.code(), &found["file"], &found["line"]),
+        (1, &"src/main/java/A.java".into(), &1.into()),
+        "{built:#?}"
+    );
+}
+
+const POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>demo</groupId><artifactId>demo</artifactId><version>1</version>
+  <properties>
+    <maven.compiler.source>11</maven.compiler.source><maven.compiler.target>11</maven.compiler.target>
+    <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
+  </properties>
+  <dependencies>
+    <dependency><groupId>junit</groupId><artifactId>junit</artifactId><version>4.x</version><scope>test</scope></dependency>
+  </dependencies>
+  <build><plugins>
+    <plugin><groupId>org.apache.maven.plugins</groupId><artifactId>maven-resources-plugin</artifactId><version>3.3.0</version></plugin>
+    <plugin><groupId>org.apache.maven.plugins</groupId><artifactId>maven-compiler-plugin</artifactId><version>3.10.1</version></plugin>
+    <plugin><groupId>org.apache.maven.plugins</groupId><artifactId>maven-surefire-plugin</artifactId><version>2.22.3</version></plugin>
+  </plugins></build>
+</project>
+"#;

@@ -1,0 +1,213 @@
+//! The tests of projects in each language, told in one form.
+
+use cofferdam_testkit::{Need, Way, host};
+
+use crate::fixture::{GO, NODE, PYTEST, RUST, UNITTEST, act, counts, failing, project};
+
+#[test]
+fn tests_of_node_are_told_in_every_way() {
+    let host = host!(
+        Need::Installed("/usr/bin/node"),
+        Need::Installed("/usr/bin/npm")
+    );
+    for way in Way::all() {
+        let dir = project(&host, way, NODE);
+        let ran = act(&host, way, "test", &dir, &["--json"]);
+        assert_eq!((ran.code(), counts(&ran)), (1, [3, 1, 1, 1]), "{ran:#?}");
+        let bad = failing(&ran);
+        assert_eq!(
+            (&bad["name"], &bad["file"], &bad["line"]),
+            (&"bad".into(), &"test/a.test.js".into(), &4.into())
+        );
+    }
+}
+
+#[test]
+fn tests_of_pytest_are_told() {
+    let host = host!(Need::Installed("/usr/lib/python3/dist-packages/pytest"));
+    let dir = project(&host, Way::Root, PYTEST);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!((ran.code(), counts(&ran)), (1, [3, 1, 1, 1]), "{ran:#?}");
+    assert_eq!(failing(&ran)["line"], 3);
+    let only = act(
+        &host,
+        Way::Root,
+        "test",
+        &dir,
+        &["--json", "--filter", "ok"],
+    );
+    assert_eq!((only.code(), counts(&only)), (0, [1, 1, 0, 0]), "{only:#?}");
+}
+
+#[test]
+fn tests_of_unittest_are_told_and_not_twice() {
+    let host = host!(Need::Python);
+    let dir = project(&host, Way::Root, UNITTEST);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!((ran.code(), counts(&ran)), (1, [3, 1, 1, 1]), "{ran:#?}");
+    assert_eq!(failing(&ran)["message"], "AssertionError: 1 != 2");
+    assert_eq!(
+        ran.told()["projects"][0]["steps"][0]["diagnostics"],
+        serde_json::json!([])
+    );
+}
+
+#[test]
+fn tests_of_cargo_are_told_with_a_toolchain_of_the_callers() {
+    let host = host!(Need::Gcc);
+    let dir = project(&host, Way::Root, RUST);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!((ran.code(), counts(&ran)), (1, [3, 1, 1, 1]), "{ran:#?}");
+    let bad = failing(&ran);
+    assert_eq!(
+        (&bad["suite"], &bad["file"], &bad["line"]),
+        (&"t".into(), &"src/lib.rs".into(), &6.into())
+    );
+}
+
+#[test]
+fn tests_of_go_are_told_by_their_leaves() {
+    let host = host!(Need::Installed("/usr/bin/go"));
+    let dir = project(&host, Way::Root, GO);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!((ran.code(), counts(&ran)), (1, [3, 1, 1, 1]), "{ran:#?}");
+    assert_eq!(failing(&ran)["name"], "TestBad/sub");
+}
+
+#[test]
+fn a_person_sees_the_failure_with_its_place_and_the_counts() {
+    let host = host!(Need::Python);
+    let dir = project(&host, Way::Root, UNITTEST);
+    let ran = act(&host, Way::Root, "test", &dir, &[]);
+    let out = ran.out();
+    assert!(
+        out.contains("✗ test_b.A › test_bad\n    AssertionError: 1 != 2\n    at test_b.py:4\n"),
+        "{ran:#?}"
+    );
+    assert!(
+        out.contains("3 tests: 1 passed, 1 failed, 1 skipped"),
+        "{ran:#?}"
+    );
+    assert!(
+        ran.err().contains("Ran 3 tests"),
+        "what the tool says goes to standard error: {ran:#?}"
+    );
+}
+
+#[test]
+fn a_hanging_test_is_stopped_and_what_passed_before_it_is_told() {
+    let host = host!(
+        Need::Installed("/usr/lib/python3/dist-packages/pytest"),
+        Need::Installed("/usr/bin/npm")
+    );
+    let hangs = [
+        ("pytest.ini", "[pytest]\n"),
+        (
+            "test_a.py",
+            "import time\ndef test_ok(): pass\ndef test_hangs(): time.sleep(600)\n",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &hangs);
+    let ran = act(
+        &host,
+        Way::Root,
+        "test",
+        &dir,
+        &["--json", "--timeout", "6s"],
+    );
+    assert_eq!((ran.code(), counts(&ran)), (124, [1, 1, 0, 0]), "{ran:#?}");
+    assert_eq!(ran.told()["verdict"], "stopped");
+}
+
+#[test]
+fn what_passes_only_at_another_attempt_is_flaky_and_told_apart() {
+    let host = host!(Need::Python);
+    let flaky = [
+        ("setup.py", ""),
+        (
+            "test_a.py",
+            "import os, unittest\nclass A(unittest.TestCase):\n    def test_ok(self): pass\n    def test_flaky(self):\n        first = not os.path.exists('seen')\n        open('seen', 'w').close()\n        self.assertFalse(first)\n",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &flaky);
+    let ran = act(
+        &host,
+        Way::Root,
+        "test",
+        &dir,
+        &["--json", "--retries", "2"],
+    );
+    assert_eq!(ran.code(), 0, "{ran:#?}");
+    let told = ran.told();
+    assert_eq!(told["flaky"], serde_json::json!(["test_a.A › test_flaky"]));
+    assert_eq!(
+        told["projects"][0]["steps"].as_array().map(Vec::len),
+        Some(2)
+    );
+    std::fs::remove_file(dir.join("seen")).unwrap();
+    let repeated = act(&host, Way::Root, "test", &dir, &["--json", "--repeat", "3"]);
+    assert_eq!(
+        (repeated.code(), &repeated.told()["verdict"]),
+        (1, &"failed".into()),
+        "once failed is failed"
+    );
+    assert_eq!(
+        repeated.told()["projects"][0]["steps"]
+            .as_array()
+            .map(Vec::len),
+        Some(3)
+    );
+}
+
+#[test]
+fn with_cow_the_project_stays_as_it_was() {
+    let host = host!(Need::Python);
+    let writes = [
+        ("setup.py", ""),
+        (
+            "test_a.py",
+            "import unittest\nclass A(unittest.TestCase):\n    def test_writes(self): open('new', 'w').close()\n",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &writes);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json", "--cow"]);
+    assert_eq!((ran.code(), counts(&ran)), (0, [1, 1, 0, 0]), "{ran:#?}");
+    assert!(!dir.join("new").exists());
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    assert_eq!(ran.code(), 0);
+    assert!(dir.join("new").exists());
+}
+
+#[test]
+fn a_directory_without_projects_or_tests_is_an_error_that_says_what_to_do() {
+    let host = host!();
+    let dir = project(&host, Way::Root, &[("notes.txt", "")]);
+    let ran = act(&host, Way::Root, "test", &dir, &[]);
+    assert_eq!(ran.code(), 125);
+    assert!(
+        ran.err().contains("there is no project here") && ran.err().contains("[input.invalid]"),
+        "{ran:#?}"
+    );
+    let dir = project(&host, Way::Root, &[("package.json", "{}")]);
+    let ran = act(&host, Way::Root, "test", &dir, &[]);
+    assert!(
+        ran.code() == 125 && ran.err().contains("has no tests"),
+        "{ran:#?}"
+    );
+    let ran = act(&host, Way::Root, "test", &dir, &["--project", "nope"]);
+    assert!(
+        ran.err()
+            .contains("there is no such project here; there are: package.json"),
+        "{ran:#?}"
+    );
+}
+
+#[test]
+fn runs_of_tests_are_in_the_history_under_their_kind() {
+    let host = host!(Need::Python);
+    let dir = project(&host, Way::Root, UNITTEST);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    let id = ran.told()["projects"][0]["steps"][0]["run_id"].clone();
+    let listed = host.run(["runs", "list", "--kind", "test", "--json"]);
+    assert!(listed.out().contains(id.as_str().unwrap()), "{listed:#?}");
+}

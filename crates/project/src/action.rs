@@ -1,0 +1,294 @@
+//! What can be done with a project, and the form in which each ecosystem says how: a list of steps. Nothing here starts one.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::diagnostic::Speaker;
+use crate::model::{Detection, PackageManager};
+use crate::report::Format;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    Restore,
+    Build,
+    Test,
+    Lint,
+    Format,
+}
+
+/// How it is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Only tests whose name fits, in the test runner's own words.
+    pub filter: Option<String>,
+    /// Stop at the first failure.
+    pub fail_fast: FailFast,
+    pub coverage: Coverage,
+    pub reach: Reach,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FailFast {
+    Yes,
+    #[default]
+    No,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Coverage {
+    Yes,
+    #[default]
+    No,
+}
+
+/// Whether a step can fetch anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Loopback alone: what is not in a cache cannot be had, and must not be waited for.
+    #[default]
+    Offline,
+    /// The host's own network.
+    Host,
+}
+
+/// Where things are, as the step sees them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The directory that was searched.
+    pub root: String,
+    /// Holds a directory for each cache.
+    pub caches: String,
+    /// An empty directory of this run's own, for reports.
+    pub reports: String,
+}
+
+/// One command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub cwd: String,
+    pub caches: Vec<Cache>,
+    /// Where its tests are told: the first that holds any counts. What stands further down says less, but says it while the tests run.
+    pub reports: Vec<ReportAt>,
+    /// Who says something about the source in its output.
+    pub speakers: Vec<Speaker>,
+    /// Whether its standard output is for programs.
+    pub output: Output,
+    /// Shorter than what the caller allows, where the project says so.
+    pub at_most: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    ForPeople,
+    ForPrograms,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportAt {
+    pub place: Place,
+    pub format: Format,
+}
+
+/// Where a report lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A file in the directory for reports.
+    Own(String),
+    /// Every file in the directory for reports whose name ends so.
+    OwnAll(&'static str),
+    /// Files in a directory of the project, relative to the searched one, that are new since the step began.
+    Project {
+        dir: String,
+        prefix: &'static str,
+        suffix: &'static str,
+    },
+    Stdout,
+    Stderr,
+}
+
+/// A place where a package manager keeps what it fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cache {
+    Npm,
+    Yarn,
+    Pnpm,
+    Pip,
+    Cargo,
+    Go,
+    Maven,
+    Nuget,
+}
+
+/// Why there is no step.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{manifest}: {why}")]
+pub struct Unavailable {
+    pub manifest: String,
+    /// With what to do about it.
+    pub why: String,
+}
+
+impl Action {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Restore => "restore",
+            Self::Build => "build",
+            Self::Test => "test",
+            Self::Lint => "lint",
+            Self::Format => "format",
+        }
+    }
+}
+
+impl Cache {
+    pub const ALL: [Self; 8] = [
+        Self::Npm,
+        Self::Yarn,
+        Self::Pnpm,
+        Self::Pip,
+        Self::Cargo,
+        Self::Go,
+        Self::Maven,
+        Self::Nuget,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Npm => "npm",
+            Self::Yarn => "yarn",
+            Self::Pnpm => "pnpm",
+            Self::Pip => "pip",
+            Self::Cargo => "cargo",
+            Self::Go => "go",
+            Self::Maven => "maven",
+            Self::Nuget => "nuget",
+        }
+    }
+
+    /// Maven finds out what runs the tests only when it runs them, and no command fetches that before.
+    pub const fn is_written_by_builds(self) -> bool {
+        matches!(self, Self::Maven)
+    }
+
+    /// Where a package manager keeps what it fetched.
+    const fn of(manager: PackageManager) -> Self {
+        match manager {
+            PackageManager::Npm => Self::Npm,
+            PackageManager::Yarn => Self::Yarn,
+            PackageManager::Pnpm => Self::Pnpm,
+            PackageManager::Pip | PackageManager::Uv => Self::Pip,
+            PackageManager::Cargo => Self::Cargo,
+            PackageManager::Go => Self::Go,
+            PackageManager::Maven => Self::Maven,
+            PackageManager::Nuget => Self::Nuget,
+        }
+    }
+
+    /// The variable by which the package manager finds it.
+    pub const fn variable(self) -> &'static str {
+        match self {
+            Self::Npm => "npm_config_cache",
+            Self::Yarn => "YARN_CACHE_FOLDER",
+            Self::Pnpm => "npm_config_store_dir",
+            Self::Pip => "PIP_CACHE_DIR",
+            Self::Cargo => "CARGO_HOME",
+            Self::Go => "GOMODCACHE",
+            Self::Maven => "COFFERDAM_MAVEN_REPOSITORY",
+            Self::Nuget => "NUGET_PACKAGES",
+        }
+    }
+}
+
+impl Places {
+    pub(crate) fn cache(&self, cache: Cache) -> String {
+        format!("{}/{}", self.caches, cache.as_str())
+    }
+
+    pub(crate) fn report(&self, name: &str) -> String {
+        format!("{}/{name}", self.reports)
+    }
+
+    /// A directory of the project, as the step sees it.
+    pub(crate) fn dir(&self, relative: &str) -> String {
+        if relative == "." {
+            self.root.clone()
+        } else {
+            format!("{}/{relative}", self.root)
+        }
+    }
+}
+
+impl Step {
+    /// A line for a shell that the project itself has written, in a directory of the project. Everybody may have spoken in its output.
+    pub fn shell(line: &str, dir: &str, found: &Detection, places: &Places) -> Self {
+        let mut step = Self::new(places.dir(dir), ["/bin/sh", "-c", line]);
+        let mut caches: Vec<Cache> = found
+            .projects
+            .iter()
+            .filter_map(|project| project.package_manager.map(Cache::of))
+            .collect();
+        caches.sort();
+        caches.dedup();
+        for cache in caches {
+            step = step.cache(cache, places);
+        }
+        for speaker in Speaker::ALL {
+            step = step.speaker(speaker);
+        }
+        step
+    }
+
+    pub(crate) fn new<A: Into<String>>(cwd: String, argv: impl IntoIterator<Item = A>) -> Self {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            cwd,
+            caches: Vec::new(),
+            reports: Vec::new(),
+            speakers: Vec::new(),
+            output: Output::ForPeople,
+            at_most: None,
+        }
+    }
+
+    pub(crate) fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.argv.push(arg.into());
+        self
+    }
+
+    pub(crate) fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.argv.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub(crate) fn cache(mut self, cache: Cache, places: &Places) -> Self {
+        self.caches.push(cache);
+        self.env(cache.variable(), places.cache(cache))
+    }
+
+    pub(crate) fn report(mut self, place: Place, format: Format) -> Self {
+        self.reports.push(ReportAt { place, format });
+        self
+    }
+
+    pub(crate) fn speaker(mut self, speaker: Speaker) -> Self {
+        self.speakers.push(speaker);
+        self
+    }
+
+    pub(crate) fn for_programs(mut self) -> Self {
+        self.output = Output::ForPrograms;
+        self
+    }
+}

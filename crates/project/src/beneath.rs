@@ -1,0 +1,157 @@
+//! Reading a stranger's tree: everything is opened below one directory that is held, no link is followed, a pipe does not wait, and sizes are bounded.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+
+const STAY: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
+
+/// A directory that is held open.
+#[derive(Debug)]
+pub struct Beneath {
+    dir: OwnedFd,
+}
+
+/// What tells one state of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    inode: u64,
+    changed: (i64, u64),
+}
+
+impl Beneath {
+    /// The caller's own path: links in it are followed.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self { dir })
+    }
+
+    /// The whole of a regular file of at most `at_most` bytes.
+    pub fn read(&self, relative: &str, at_most: u64) -> io::Result<Vec<u8>> {
+        let file = self.file(relative)?;
+        let mut bytes = Vec::new();
+        let read = file
+            .take(at_most.saturating_add(1))
+            .read_to_end(&mut bytes)?;
+        if u64::try_from(read).is_ok_and(|read| read > at_most) {
+            let why = format!("is larger than {at_most} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        }
+        Ok(bytes)
+    }
+
+    /// As text; what is not UTF-8 is replaced.
+    pub fn text(&self, relative: &str, at_most: u64) -> io::Result<String> {
+        let bytes = self.read(relative, at_most)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    pub fn is_file(&self, relative: &str) -> bool {
+        self.file(relative).is_ok()
+    }
+
+    /// The names of the regular files in a directory, with what tells their state; sorted.
+    pub fn files(&self, dir: &str, at_most: usize) -> io::Result<Vec<(String, Stamp)>> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat2(&self.dir, dir, flags, Mode::empty(), STAY)?;
+        let mut found = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
+            let Ok(stat) = rustix::fs::statat(&dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            else {
+                continue;
+            };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                found.push((name.to_owned(), Stamp::of(&stat)));
+            }
+            if found.len() >= at_most {
+                break;
+            }
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(found)
+    }
+
+    fn file(&self, relative: &str) -> io::Result<File> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat2(self.dir.as_fd(), relative, flags, Mode::empty(), STAY)?;
+        let stat = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other("is not a regular file"));
+        }
+        Ok(file.into())
+    }
+}
+
+impl Stamp {
+    fn of(stat: &rustix::fs::Stat) -> Self {
+        Self {
+            inode: stat.st_ino,
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_link_is_followed_and_nothing_but_a_regular_file_is_read() {
+        let top = tempfile::tempdir().unwrap();
+        let outside = top.path().join("secret");
+        std::fs::write(&outside, "secret").unwrap();
+        let dir = top.path().join("project");
+        std::fs::create_dir_all(dir.join("sub")).unwrap();
+        std::fs::write(dir.join("sub/a.txt"), "hello").unwrap();
+        std::os::unix::fs::symlink(&outside, dir.join("link")).unwrap();
+        std::os::unix::fs::symlink("sub", dir.join("way")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            dir.join("pipe"),
+            FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        let beneath = Beneath::open(&dir).unwrap();
+        assert_eq!(beneath.text("sub/a.txt", 5).unwrap(), "hello");
+        assert!(beneath.read("sub/a.txt", 4).is_err(), "too large");
+        for bad in [
+            "link",
+            "way/a.txt",
+            "pipe",
+            "sub",
+            "../secret",
+            "/etc/passwd",
+            "",
+        ] {
+            assert!(beneath.read(bad, 100).is_err(), "{bad}");
+        }
+        assert_eq!(beneath.files(".", 10).unwrap(), []);
+        assert_eq!(beneath.files("sub", 10).unwrap().len(), 1);
+        assert!(beneath.files("way", 10).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_written_again_has_another_stamp() {
+        let dir = tempfile::tempdir().unwrap();
+        let beneath = Beneath::open(dir.path()).unwrap();
+        std::fs::write(dir.path().join("a"), "1").unwrap();
+        let before = beneath.files(".", 10).unwrap();
+        assert_eq!(beneath.files(".", 10).unwrap(), before);
+        std::fs::remove_file(dir.path().join("a")).unwrap();
+        std::fs::write(dir.path().join("b"), "1").unwrap();
+        std::fs::write(dir.path().join("a"), "1").unwrap();
+        assert_ne!(beneath.files(".", 10).unwrap(), before);
+    }
+}

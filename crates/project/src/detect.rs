@@ -1,0 +1,305 @@
+//! Finding projects: one walk that looks at names only, then a look into the manifests. Ignored files, dependencies and build output are passed by; links are not
+//! followed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use ignore::WalkBuilder;
+
+use crate::beneath::Beneath;
+use crate::ecosystem;
+use crate::model::{Detection, Project, join};
+
+/// How far the search goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Levels below the directory that is searched.
+    pub depth: usize,
+    /// Files and directories that are looked at.
+    pub entries: u64,
+    /// Manifests that are read.
+    pub manifests: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            depth: 12,
+            entries: 5_000_000,
+            manifests: 5_000,
+        }
+    }
+}
+
+/// Never part of a project's own source, whatever its `.gitignore` says.
+const PASSED_BY: [&str; 13] = [
+    ".git",
+    ".hg",
+    ".svn",
+    "node_modules",
+    "bower_components",
+    "bin",
+    "obj",
+    "target",
+    ".venv",
+    "venv",
+    "__pycache__",
+    ".tox",
+    "vendor",
+];
+
+/// A manifest is text that a person writes.
+pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
+const MAX_NOTES: usize = 20;
+
+/// What the walk saw, before any file was opened.
+#[derive(Debug)]
+pub(crate) struct Tree<'a> {
+    beneath: &'a Beneath,
+    dirs: BTreeMap<String, Names>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// The names in one directory that mean something.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) files: Vec<String>,
+    pub(crate) has_python_tests: bool,
+    pub(crate) has_go_tests: bool,
+    pub(crate) has_node_tests: bool,
+}
+
+/// Finds the projects below a directory.
+pub fn detect(root: &Path, bounds: &Bounds) -> io::Result<Detection> {
+    let beneath = Beneath::open(root)?;
+    let mut tree = Tree {
+        beneath: &beneath,
+        dirs: BTreeMap::new(),
+        notes: Vec::new(),
+    };
+    let entries = tree.walk(root, bounds);
+    let mut projects = ecosystem::find(&mut tree, bounds.manifests);
+    projects.sort_by(order);
+    let Tree { mut notes, .. } = tree;
+    notes.truncate(MAX_NOTES);
+    Ok(Detection {
+        projects,
+        entries,
+        notes,
+    })
+}
+
+fn order(a: &Project, b: &Project) -> std::cmp::Ordering {
+    let depth = |project: &Project| match project.path.as_str() {
+        "." => 0,
+        path => path.split('/').count(),
+    };
+    (depth(a), &a.path, a.ecosystem, &a.manifest).cmp(&(
+        depth(b),
+        &b.path,
+        b.ecosystem,
+        &b.manifest,
+    ))
+}
+
+impl Tree<'_> {
+    fn walk(&mut self, root: &Path, bounds: &Bounds) -> u64 {
+        let mut builder = WalkBuilder::new(root);
+        builder
+            .max_depth(Some(bounds.depth))
+            .follow_links(false)
+            .same_file_system(true)
+            .hidden(false)
+            // Only what lies in the tree itself decides: not the user's own settings and not what is above it.
+            .parents(false)
+            .git_global(false)
+            .git_exclude(false)
+            .require_git(false)
+            .filter_entry(|entry| {
+                let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+                let passed_by = |name: &str| PASSED_BY.contains(&name);
+                !(is_dir && entry.depth() > 0 && entry.file_name().to_str().is_some_and(passed_by))
+            });
+        let mut seen = 0;
+        for entry in builder.build() {
+            if seen >= bounds.entries {
+                self.note(format!(
+                    "stopped after {seen} entries; search a smaller part"
+                ));
+                break;
+            }
+            seen += 1;
+            match entry {
+                Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => {
+                    self.see(root, entry.path());
+                }
+                Ok(_) => {}
+                Err(error) => self.note(error.to_string()),
+            }
+        }
+        seen
+    }
+
+    fn see(&mut self, root: &Path, path: &Path) {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            return;
+        };
+        let meaning = meaning(name);
+        if meaning == Meaning::None {
+            return;
+        }
+        let dir = path.parent().and_then(|dir| dir.strip_prefix(root).ok());
+        let Some(dir) = dir.and_then(Path::to_str) else {
+            return;
+        };
+        let dir = if dir.is_empty() { "." } else { dir };
+        let names = match self.dirs.get_mut(dir) {
+            Some(names) => names,
+            None => self.dirs.entry(dir.to_owned()).or_default(),
+        };
+        match meaning {
+            Meaning::Manifest => names.files.push(name.to_owned()),
+            Meaning::PythonTest => names.has_python_tests = true,
+            Meaning::GoTest => names.has_go_tests = true,
+            Meaning::NodeTest => names.has_node_tests = true,
+            Meaning::None => {}
+        }
+    }
+
+    /// Every directory with the names in it, the outer ones before the inner ones.
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = (&str, &Names)> {
+        self.dirs.iter().map(|(dir, names)| (dir.as_str(), names))
+    }
+
+    /// Whether any directory from here down is of this kind.
+    pub(crate) fn any_below(&self, dir: &str, is: impl Fn(&Names) -> bool) -> bool {
+        self.dirs
+            .iter()
+            .any(|(at, names)| is_below(at, dir) && is(names))
+    }
+
+    pub(crate) fn has(&self, dir: &str, name: &str) -> bool {
+        self.dirs
+            .get(dir)
+            .is_some_and(|names| names.files.iter().any(|found| found == name))
+    }
+
+    /// The nearest directory from this one upwards that has a file of this name.
+    pub(crate) fn nearest(&self, dir: &str, name: &str) -> Option<String> {
+        let mut at = dir;
+        loop {
+            if self.has(at, name) {
+                return Some(join(at, name));
+            }
+            if at == "." {
+                return None;
+            }
+            at = crate::model::parent(at);
+        }
+    }
+
+    /// A manifest's text; a note where it cannot be read.
+    pub(crate) fn text(&mut self, path: &str) -> Option<String> {
+        match self.beneath.read(path, MAX_MANIFEST) {
+            Ok(bytes) => Some(crate::xml::decode(&bytes)),
+            Err(error) => {
+                self.note(format!("{path}: {error}"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn is_file(&self, path: &str) -> bool {
+        self.beneath.is_file(path)
+    }
+
+    pub(crate) fn note(&mut self, note: String) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(note);
+        }
+    }
+}
+
+/// Whether a directory is this one or lies in it.
+pub(crate) fn is_below(dir: &str, top: &str) -> bool {
+    top == "."
+        || dir == top
+        || dir
+            .strip_prefix(top)
+            .is_some_and(|rest| rest.starts_with('/'))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Manifest,
+    PythonTest,
+    GoTest,
+    NodeTest,
+    None,
+}
+
+fn meaning(name: &str) -> Meaning {
+    const NAMES: [&str; 33] = [
+        "package.json",
+        "package-lock.json",
+        "npm-shrinkwrap.json",
+        "yarn.lock",
+        "pnpm-lock.yaml",
+        "pnpm-workspace.yaml",
+        "lerna.json",
+        ".nvmrc",
+        ".node-version",
+        "tsconfig.json",
+        ".eslintrc.json",
+        "eslint.config.js",
+        "eslint.config.mjs",
+        "eslint.config.cjs",
+        "pyproject.toml",
+        "setup.py",
+        "setup.cfg",
+        "requirements.txt",
+        "uv.lock",
+        "pytest.ini",
+        "conftest.py",
+        "tox.ini",
+        ".python-version",
+        "Cargo.toml",
+        "Cargo.lock",
+        "rust-toolchain",
+        "rust-toolchain.toml",
+        "nextest.toml",
+        "go.mod",
+        "go.work",
+        "go.sum",
+        "pom.xml",
+        "global.json",
+    ];
+    let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    if NAMES.contains(&name) || ends(&[".sln", ".slnx", ".csproj", ".fsproj", ".vbproj"]) {
+        return Meaning::Manifest;
+    }
+    if name.ends_with("_test.go") {
+        return Meaning::GoTest;
+    }
+    if name.ends_with(".py") && (name.starts_with("test") || name.ends_with("_test.py")) {
+        return Meaning::PythonTest;
+    }
+    if ends(&[
+        ".test.js",
+        ".test.mjs",
+        ".test.cjs",
+        ".test.ts",
+        ".spec.js",
+        ".spec.ts",
+        "-test.js",
+        "_test.js",
+    ]) {
+        return Meaning::NodeTest;
+    }
+    Meaning::None
+}
+
+#[cfg(test)]
+#[path = "detect_tests.rs"]
+mod tests;

@@ -1,0 +1,262 @@
+//! Python: pytest or unittest, with pip or uv. What is installed goes into `.venv` in the project, from wheels that lie in the cache.
+
+use toml::Table;
+
+use super::runner::{Ask, Runner};
+use crate::action::{Action, Cache, Coverage, FailFast, Place, Reach, Step};
+use crate::detect::{Tree, is_below};
+use crate::diagnostic::Speaker;
+use crate::model::{Ecosystem, Framework, PackageManager, Project, Wanted, join};
+use crate::report::Format;
+
+pub(super) struct Python;
+
+/// The first of these that a directory has is its manifest.
+const MANIFESTS: [&str; 4] = [
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "requirements.txt",
+];
+/// Make a project of a directory that is in no other one.
+const HINTS: [&str; 3] = ["pytest.ini", "tox.ini", "conftest.py"];
+
+impl Runner for Python {
+    fn find(&self, tree: &mut Tree<'_>) -> Vec<Project> {
+        let mut places: Vec<(String, &str)> = Vec::new();
+        let dirs: Vec<(String, Vec<String>)> = tree
+            .dirs()
+            .map(|(dir, names)| (dir.to_owned(), names.files.clone()))
+            .collect();
+        for (dir, files) in dirs {
+            let is_inside = places.iter().any(|(other, _)| is_below(&dir, other));
+            let has = |name: &&&str| files.iter().any(|file| file == **name);
+            let own = MANIFESTS.iter().find(has).filter(|name| {
+                // A list of requirements beside the tests is no project of its own.
+                !is_inside || **name != "requirements.txt"
+            });
+            let hint = HINTS.iter().find(has).filter(|_| !is_inside);
+            if let Some(name) = own.or(hint) {
+                places.push((dir, name));
+            }
+        }
+        places
+            .into_iter()
+            .map(|(dir, name)| read(tree, &dir, name))
+            .collect()
+    }
+
+    fn steps(&self, ask: &Ask<'_>) -> Result<Vec<Step>, String> {
+        match ask.action {
+            Action::Restore => Ok(restore(ask)),
+            Action::Build => Ok(vec![compile(ask)]),
+            Action::Test => test(ask),
+            Action::Lint if ask.project.uses("ruff") => Ok(vec![
+                python(ask)
+                    .args([
+                        "-m",
+                        "ruff",
+                        "check",
+                        "--no-cache",
+                        "--output-format=concise",
+                        ".",
+                    ])
+                    .speaker(Speaker::Places),
+            ]),
+            Action::Lint => Ok(vec![compile(ask)]),
+            Action::Format => match ["ruff", "black"].iter().find(|name| ask.project.uses(name)) {
+                Some(&"ruff") => Ok(vec![python(ask).args(["-m", "ruff", "format", "."])]),
+                Some(_) => Ok(vec![python(ask).args(["-m", "black", "."])]),
+                None => Ok(Vec::new()),
+            },
+        }
+    }
+
+    fn programs(&self, project: &Project) -> Vec<&'static str> {
+        match project.package_manager {
+            Some(PackageManager::Uv) => vec!["python3", "uv"],
+            _ => vec!["python3"],
+        }
+    }
+}
+
+fn read(tree: &mut Tree<'_>, dir: &str, name: &str) -> Project {
+    let manifest = join(dir, name);
+    let text = tree.text(&manifest).unwrap_or_default();
+    let mut project = Project::new(Ecosystem::Python, &manifest);
+    let table: Table = match name {
+        "pyproject.toml" => text.parse().unwrap_or_else(|error| {
+            tree.note(format!("{manifest}: {error}"));
+            Table::new()
+        }),
+        _ => Table::new(),
+    };
+    let meta = table.get("project").and_then(toml::Value::as_table);
+    let said = |key: &str| {
+        meta.and_then(|meta| meta.get(key)?.as_str())
+            .map(str::to_owned)
+    };
+    project.name = said("name");
+    project.wants = said("requires-python").map(|version| Wanted {
+        version,
+        by: manifest.clone(),
+    });
+    let uv = tree.nearest(dir, "uv.lock");
+    project.package_manager = Some(match uv {
+        Some(_) => PackageManager::Uv,
+        None => PackageManager::Pip,
+    });
+    let requirements = tree
+        .has(dir, "requirements.txt")
+        .then(|| join(dir, "requirements.txt"));
+    project.lock_file = uv.or_else(|| requirements.clone());
+    let listed = requirements
+        .and_then(|path| tree.text(&path))
+        .unwrap_or_default();
+    let declared = meta
+        .and_then(|meta| meta.get("dependencies")?.as_array())
+        .into_iter()
+        .flatten();
+    let declared = declared.filter_map(toml::Value::as_str);
+    project.requirements = listed.lines().chain(declared).filter_map(plain).collect();
+    let mentions = |word: &str| text.contains(word) || listed.contains(word);
+    for (what, used) in [
+        ("requirements", tree.has(dir, "requirements.txt")),
+        ("package", meta.is_some() || name == "setup.py"),
+        ("ruff", mentions("ruff")),
+        ("black", mentions("black")),
+        ("venv", tree.is_file(&join(dir, ".venv/pyvenv.cfg"))),
+    ] {
+        if used {
+            project.uses.push(what.to_owned());
+        }
+    }
+    let is_pytest = mentions("pytest")
+        || tree.has(dir, "pytest.ini")
+        || tree.any_below(dir, |names| {
+            names.files.iter().any(|file| file == "conftest.py")
+        });
+    if is_pytest {
+        project.frameworks.push(Framework::Pytest);
+    } else if tree.any_below(dir, |names| names.has_python_tests) {
+        project.frameworks.push(Framework::Unittest);
+    }
+    project
+}
+
+/// The project's own interpreter, once it has one.
+fn python(ask: &Ask<'_>) -> Step {
+    let program = match ask.project.uses("venv") {
+        true => format!("{}/.venv/bin/python", ask.dir()),
+        false => "python3".to_owned(),
+    };
+    Step::new(ask.dir(), [program])
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONUNBUFFERED", "1")
+        .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+}
+
+/// Wheels first, since what pip keeps of its own downloads cannot be used without asking the index again.
+fn restore(ask: &Ask<'_>) -> Vec<Step> {
+    let project = ask.project;
+    if project.package_manager == Some(PackageManager::Uv) {
+        let step = Step::new(ask.dir(), ["uv", "sync", "--frozen"]);
+        let step = match ask.options.reach {
+            Reach::Host => step,
+            Reach::Offline => step.arg("--offline"),
+        };
+        return vec![
+            step.env("UV_CACHE_DIR", ask.places.cache(Cache::Pip))
+                .cache(Cache::Pip, ask.places),
+        ];
+    }
+    let what: &[&str] = match (project.uses("requirements"), project.uses("package")) {
+        (true, _) => &["-r", "requirements.txt"],
+        (false, true) => &["."],
+        (false, false) => return Vec::new(),
+    };
+    let wheels = format!("{}/wheels", ask.places.cache(Cache::Pip));
+    let pip = || {
+        Step::new(ask.dir(), [".venv/bin/python", "-m", "pip"])
+            .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+            .cache(Cache::Pip, ask.places)
+    };
+    let mut steps = vec![Step::new(ask.dir(), ["python3", "-m", "venv", ".venv"])];
+    if ask.options.reach == Reach::Host {
+        // Ready-made and by name only: whatever else pip could be told to take, it would have to run.
+        let fetch = pip().args([
+            "download",
+            "--quiet",
+            "--only-binary",
+            ":all:",
+            "--dest",
+            &wheels,
+        ]);
+        steps.push(
+            fetch
+                .args(["setuptools", "wheel"])
+                .args(project.requirements.iter().cloned()),
+        );
+    }
+    let install = pip().args(["install", "--quiet", "--no-index", "--find-links", &wheels]);
+    steps.push(install.args(what.iter().copied()));
+    steps
+}
+
+/// A requirement without options, addresses and paths.
+fn plain(line: &str) -> Option<String> {
+    let line = line.split(" #").next().unwrap_or(line).trim();
+    let begins = line.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let is_plain = begins && !line.contains(['/', '\\', '@', ':']) && line.len() < 200;
+    is_plain.then(|| line.to_owned())
+}
+
+fn compile(ask: &Ask<'_>) -> Step {
+    let skipped = r"(^|/)(\.venv|venv|node_modules|\.git|\.tox)/";
+    Step::new(
+        ask.dir(),
+        ["python3", "-m", "compileall", "-q", "-x", skipped, "."],
+    )
+    .speaker(Speaker::Python)
+}
+
+fn test(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
+    let options = ask.options;
+    match ask.project.frameworks.first() {
+        Some(Framework::Pytest) => {
+            let file = ask.places.report("pytest.xml");
+            let mut step = python(ask)
+                .args(["-m", "pytest", "-v", "--color=no", "-p", "no:cacheprovider"])
+                .arg(format!("--junitxml={file}"));
+            if let Some(filter) = &options.filter {
+                step = step.args(["-k", filter]);
+            }
+            if options.fail_fast == FailFast::Yes {
+                step = step.arg("-x");
+            }
+            if options.coverage == Coverage::Yes {
+                let to = ask.places.report("coverage.xml");
+                step = step.arg("--cov").arg(format!("--cov-report=xml:{to}"));
+            }
+            Ok(vec![
+                step.report(Place::Own("pytest.xml".to_owned()), Format::Junit)
+                    .report(Place::Stdout, Format::PytestText)
+                    .speaker(Speaker::Python),
+            ])
+        }
+        Some(_) => {
+            let mut step = python(ask).args(["-m", "unittest", "discover", "-v"]);
+            if let Some(filter) = &options.filter {
+                step = step.args(["-k", filter]);
+            }
+            if options.fail_fast == FailFast::Yes {
+                step = step.arg("-f");
+            }
+            Ok(vec![
+                step.report(Place::Stderr, Format::UnittestText)
+                    .speaker(Speaker::Python),
+            ])
+        }
+        None => Err("has no tests: no file is named test*.py or *_test.py, and pytest is not mentioned; add one".to_owned()),
+    }
+}

@@ -1,0 +1,129 @@
+//! The interface that every ecosystem has, and the choice between them.
+
+use crate::action::{Action, Coverage, FailFast, Options, Places, Step, Unavailable};
+use crate::detect::Tree;
+use crate::ecosystem::{dotnet, go, java, node, python, rust};
+use crate::model::{Detection, Ecosystem, Framework, Project};
+
+/// What an ecosystem knows.
+pub(super) trait Runner {
+    /// Its projects in a tree.
+    fn find(&self, tree: &mut Tree<'_>) -> Vec<Project>;
+
+    /// What does this with a project. An empty list: there is nothing to do. An error says what is missing, and what to do about it.
+    fn steps(&self, ask: &Ask<'_>) -> Result<Vec<Step>, String>;
+
+    /// The programs without which no step works.
+    fn programs(&self, project: &Project) -> Vec<&'static str>;
+}
+
+/// One question to a runner.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) action: Action,
+    pub(super) project: &'a Project,
+    /// The whole tree: what members are is written in their own manifests.
+    pub(super) detection: &'a Detection,
+    pub(super) options: &'a Options,
+    pub(super) places: &'a Places,
+}
+
+impl Ask<'_> {
+    /// The project's directory, as the step sees it.
+    pub(super) fn dir(&self) -> String {
+        self.places.dir(&self.project.path)
+    }
+}
+
+const fn runner(ecosystem: Ecosystem) -> &'static dyn Runner {
+    match ecosystem {
+        Ecosystem::Dotnet => &dotnet::Dotnet,
+        Ecosystem::Node => &node::Node,
+        Ecosystem::Python => &python::Python,
+        Ecosystem::Rust => &rust::Rust,
+        Ecosystem::Go => &go::Go,
+        Ecosystem::Java => &java::Java,
+    }
+}
+
+pub(crate) fn find(tree: &mut Tree<'_>, at_most: usize) -> Vec<Project> {
+    let mut projects = Vec::new();
+    for ecosystem in Ecosystem::ALL {
+        projects.extend(runner(ecosystem).find(tree));
+    }
+    if projects.len() > at_most {
+        tree.note(format!(
+            "only the first {at_most} projects are shown; search a smaller part"
+        ));
+        projects.truncate(at_most);
+    }
+    projects
+}
+
+/// The commands that do this with a project.
+pub fn steps(
+    action: Action,
+    project: &Project,
+    detection: &Detection,
+    options: &Options,
+    places: &Places,
+) -> Result<Vec<Step>, Unavailable> {
+    let ask = Ask {
+        action,
+        project,
+        detection,
+        options,
+        places,
+    };
+    let cannot = match action {
+        Action::Test => project
+            .frameworks
+            .first()
+            .and_then(|first| cannot(*first, options)),
+        Action::Restore | Action::Build | Action::Lint | Action::Format => None,
+    };
+    let steps = match cannot {
+        Some(why) => Err(why),
+        None => runner(project.ecosystem).steps(&ask),
+    };
+    steps.map_err(|why| Unavailable {
+        manifest: project.manifest.clone(),
+        why,
+    })
+}
+
+/// What was asked of a test runner that has no word for it. Better refused than left out in silence.
+fn cannot(framework: Framework, options: &Options) -> Option<String> {
+    let name = framework.as_str();
+    if options.fail_fast == FailFast::Yes
+        && matches!(framework, Framework::NodeTest | Framework::Vstest)
+    {
+        return Some(format!(
+            "{name} cannot stop at the first failure; leave --fail-fast out"
+        ));
+    }
+    let measures = match framework {
+        Framework::Jest
+        | Framework::Vitest
+        | Framework::Pytest
+        | Framework::GoTest
+        | Framework::Vstest => true,
+        Framework::NodeTest
+        | Framework::Mocha
+        | Framework::Unittest
+        | Framework::CargoTest
+        | Framework::Nextest
+        | Framework::Surefire => false,
+    };
+    if options.coverage == Coverage::Yes && !measures {
+        return Some(format!(
+            "{name} does not measure coverage by itself; leave --coverage out"
+        ));
+    }
+    None
+}
+
+/// The programs that must be in view for a project.
+pub fn programs(project: &Project) -> Vec<&'static str> {
+    runner(project.ecosystem).programs(project)
+}

@@ -1,0 +1,17 @@
+//! Projects as data: what lies in a directory tree, the commands that build and test it, and what those commands said. Reads files beneath a directory that it
+//! holds and follows no link; starts no process and writes no file.
+
+pub mod action;
+pub mod beneath;
+pub mod detect;
+pub mod diagnostic;
+pub mod ecosystem;
+pub mod limits;
+pub mod model;
+pub mod report;
+mod xml;
+
+pub use action::{Action, Cache, Options, Places, ReportAt, Step, Unavailable};
+pub use beneath::Beneath;
+pub use detect::{Bounds, detect};
+pub use model::{Detection, Ecosystem, Framework, PackageManager, Project, ProjectKind};

@@ -1,0 +1,20 @@
+//! Test reports: one model, a reader for each format, a writer for JUnit. Reports are written by the project itself, so that nothing in them is trusted: sizes and depths
+//! are bounded, and counts come from the cases.
+
+mod go_json;
+mod jest;
+mod junit;
+mod junit_write;
+mod libtest;
+mod mocha;
+mod model;
+mod place;
+mod tap;
+mod text;
+mod trx;
+
+pub use junit_write::junit;
+pub use model::{BadReport, Counts, Format, MAX_REPORT, Status, TestCase, TestReport, parse};
+
+#[cfg(test)]
+mod tests;

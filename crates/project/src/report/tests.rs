@@ -1,0 +1,295 @@
+use super::*;
+
+fn sample(name: &str) -> Vec<u8> {
+    let path = format!("{}/samples/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(path).unwrap()
+}
+
+fn counts(format: Format, name: &str) -> (usize, usize, usize, usize) {
+    let counts = parse(format, &sample(name)).unwrap().counts();
+    (counts.total, counts.passed, counts.failed, counts.skipped)
+}
+
+/// The one failing test of a report.
+fn failing(format: Format, name: &str) -> TestCase {
+    let report = parse(format, &sample(name)).unwrap();
+    let mut failed = report
+        .tests
+        .into_iter()
+        .filter(|test| test.status == Status::Failed);
+    let first = failed.next().unwrap();
+    assert_eq!(failed.next(), None);
+    first
+}
+
+#[test]
+fn every_dialect_of_junit_is_counted_by_its_cases() {
+    for name in [
+        "jest-junit.xml",
+        "mocha-xunit.xml",
+        "node-junit.xml",
+        "pytest.xml",
+        "vitest-junit.xml",
+    ] {
+        assert_eq!(counts(Format::Junit, name), (3, 1, 1, 1), "{name}");
+    }
+    assert_eq!(counts(Format::Junit, "nextest.xml"), (2, 1, 1, 0));
+}
+
+#[test]
+fn every_other_format_gives_the_same_model() {
+    assert_eq!(counts(Format::Trx, "dotnet.trx"), (3, 1, 1, 1));
+    assert_eq!(counts(Format::Jest, "jest.json"), (3, 1, 1, 1));
+    assert_eq!(counts(Format::Jest, "vitest.json"), (3, 1, 1, 1));
+    assert_eq!(counts(Format::Mocha, "mocha.json"), (3, 1, 1, 1));
+    assert_eq!(counts(Format::Tap, "mocha.tap"), (3, 1, 1, 1));
+    assert_eq!(counts(Format::Tap, "node.tap"), (1, 0, 1, 0));
+}
+
+#[test]
+fn a_failure_has_its_message_and_its_place() {
+    let place = |format, name| {
+        let test = failing(format, name);
+        (test.file.unwrap_or_default(), test.line)
+    };
+    assert_eq!(
+        place(Format::Junit, "pytest.xml"),
+        ("test_a.py".to_owned(), Some(3))
+    );
+    assert_eq!(
+        place(Format::Junit, "node-junit.xml"),
+        ("/workspace/test/a.test.js".to_owned(), Some(3))
+    );
+    assert_eq!(
+        place(Format::Junit, "nextest.xml"),
+        ("src/lib.rs".to_owned(), Some(1))
+    );
+    assert_eq!(
+        place(Format::Trx, "dotnet.trx"),
+        ("/proj/tests/T.cs".to_owned(), Some(4))
+    );
+    assert_eq!(
+        place(Format::Jest, "jest.json"),
+        ("/proj/j/a.test.js".to_owned(), Some(1))
+    );
+    assert_eq!(
+        place(Format::Mocha, "mocha.json"),
+        ("/proj/m/a.js".to_owned(), Some(1))
+    );
+    assert_eq!(
+        place(Format::Tap, "mocha.tap"),
+        ("m/a.js".to_owned(), Some(1))
+    );
+    let jest = failing(Format::Jest, "jest.json");
+    assert_eq!(
+        (jest.expected.as_deref(), jest.actual.as_deref()),
+        (Some("2"), Some("1"))
+    );
+    assert_eq!(jest.suite.as_deref(), Some("grp"));
+    let trx = failing(Format::Trx, "dotnet.trx");
+    assert_eq!(
+        (trx.message.as_deref(), trx.suite.as_deref()),
+        (Some("expected 4, got 3"), Some("T"))
+    );
+    assert_eq!(trx.duration_ms, Some(17.397));
+}
+
+#[test]
+fn a_file_that_cannot_be_loaded_is_a_problem_and_not_zero_failures() {
+    let report = parse(Format::Jest, &sample("jest.json")).unwrap();
+    assert_eq!(report.problems.len(), 1);
+    assert!(
+        report.problems[0].contains("Must use import"),
+        "{:?}",
+        report.problems
+    );
+}
+
+#[test]
+fn subtests_are_counted_and_what_sums_them_up_is_not() {
+    let tap = b"TAP version 13\n# Subtest: grp\n    # Subtest: ok\n    ok 1 - ok\n      ---\n      duration_ms: 1.5\n      ...\n    # Subtest: bad\n    not ok 2 - bad\n      ---\n      error: |-\n        two\n        lines\n      stack: |-\n        T (/w/a.js:3:1)\n      ...\n    1..2\nnot ok 1 - grp\n  ---\n  error: '1 subtest failed'\n  ...\n# Subtest: later\nok 2 - later # SKIP not yet\n1..2\n";
+    let report = parse(Format::Tap, tap).unwrap();
+    let told: Vec<(String, Status)> = report
+        .tests
+        .iter()
+        .map(|test| (test.full_name(), test.status))
+        .collect();
+    let expected = [
+        ("grp › ok", Status::Passed),
+        ("grp › bad", Status::Failed),
+        ("later", Status::Skipped),
+    ];
+    assert_eq!(
+        told,
+        expected.map(|(name, status)| (name.to_owned(), status))
+    );
+    assert_eq!(report.tests[1].message.as_deref(), Some("two\nlines"));
+    assert_eq!(report.tests[1].line, Some(3));
+    assert_eq!(report.problems, Vec::<String>::new());
+    let cut = parse(Format::Tap, b"ok 1 - a\nok 2 - b\n").unwrap();
+    assert_eq!((cut.tests.len(), cut.problems.len()), (2, 1));
+}
+
+#[test]
+fn go_tests_are_told_by_their_leaves_and_one_that_never_ended_has_failed() {
+    let events = r#"{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"run","Package":"p","Test":"TestA/one"}
+{"Action":"output","Package":"p","Test":"TestA/one","Output":"    a_test.go:7: want 2\n"}
+{"Action":"fail","Package":"p","Test":"TestA/one","Elapsed":0.25}
+{"Action":"fail","Package":"p","Test":"TestA","Elapsed":0.25}
+{"Action":"pass","Package":"p","Test":"TestB","Elapsed":0}
+{"Action":"skip","Package":"p","Test":"TestC","Elapsed":0}
+not json
+{"Action":"run","Package":"p","Test":"TestHangs"}
+{"Action":"output","Package":"q","Output":"q/x.go:1:1: syntax error\n"}
+{"Action":"fail","Package":"q","Elapsed":0}
+"#;
+    let report = parse(Format::GoJson, events.as_bytes()).unwrap();
+    let counts = report.counts();
+    assert_eq!(
+        (counts.total, counts.passed, counts.failed, counts.skipped),
+        (4, 1, 2, 1),
+        "{report:#?}"
+    );
+    let one = report
+        .tests
+        .iter()
+        .find(|test| test.name == "TestA/one")
+        .unwrap();
+    assert_eq!(
+        (one.file.as_deref(), one.line),
+        (Some("a_test.go"), Some(7))
+    );
+    assert_eq!(report.problems, ["q: q/x.go:1:1: syntax error"]);
+}
+
+#[test]
+fn what_rusts_harness_prints_is_read() {
+    let text = "\nrunning 3 tests\ntest t::ok ... ok\ntest t::bad ... FAILED\ntest t::sk ... ignored, later\n\nfailures:\n\n---- t::bad stdout ----\nthread 't::bad' panicked at src/lib.rs:1:58:\nassertion `left == right` failed\n  left: 1\n\n\nfailures:\n    t::bad\n\ntest result: FAILED. 1 passed; 1 failed; 1 ignored\n";
+    let report = parse(Format::LibtestText, text.as_bytes()).unwrap();
+    assert_eq!(report.counts().total, 3);
+    let bad = &report.tests[1];
+    assert_eq!(
+        (bad.suite.as_deref(), bad.name.as_str(), bad.line),
+        (Some("t"), "bad", Some(1))
+    );
+    assert_eq!(
+        bad.message.as_deref(),
+        Some("assertion `left == right` failed")
+    );
+    let json = "{\"type\":\"test\",\"event\":\"started\",\"name\":\"n::n$t::bad\"}\n{\"type\":\"test\",\"name\":\"n::n$t::bad\",\"event\":\"failed\",\"exec_time\":0.5,\"stdout\":\"thread panicked at src/a.rs:2:3:\\nno\"}\n";
+    let report = parse(Format::LibtestJson, json.as_bytes()).unwrap();
+    assert_eq!(report.tests.len(), 1);
+    assert_eq!(
+        (report.tests[0].duration_ms, report.tests[0].line),
+        (Some(500.0), Some(2))
+    );
+}
+
+#[test]
+fn what_pythons_runners_print_is_read() {
+    let text = "test_a.py::test_ok PASSED                 [ 25%]\nsub/test_b.py::T::test_bad FAILED  [ 50%]\ntest_a.py::test_sk SKIPPED (later) [ 75%]\ntest_a.py::test_x XFAIL [100%]\nFAILED sub/test_b.py::T::test_bad - assert 1 == 2\n";
+    let report = parse(Format::PytestText, text.as_bytes()).unwrap();
+    let counts = report.counts();
+    assert_eq!((counts.passed, counts.failed), (1, 1), "{report:#?}");
+    assert_eq!(report.tests[1].suite.as_deref(), Some("sub.test_b.T"));
+    let text = "test_ok (t.A.test_ok) ... ok\ntest_bad (t.A.test_bad) ... FAIL\ntest_sk (t.A.test_sk) ... skipped 'later'\n\n======================================================================\nFAIL: test_bad (t.A.test_bad)\n----------------------------------------------------------------------\nTraceback (most recent call last):\n  File \"/work/t.py\", line 5, in test_bad\n    self.assertEqual(1, 2)\nAssertionError: 1 != 2\n\n----------------------------------------------------------------------\nRan 3 tests in 0.001s\n\nFAILED (failures=1, skipped=1)\n";
+    let report = parse(Format::UnittestText, text.as_bytes()).unwrap();
+    let counts = report.counts();
+    assert_eq!(
+        (counts.total, counts.failed, counts.skipped),
+        (3, 1, 1),
+        "{report:#?}"
+    );
+    let bad = &report.tests[1];
+    assert_eq!(
+        (bad.message.as_deref(), bad.line, bad.suite.as_deref()),
+        (Some("AssertionError: 1 != 2"), Some(5), Some("t.A"))
+    );
+}
+
+#[test]
+fn hostile_reports_are_bounded_and_refused() {
+    let laughs =
+        b"<?xml version='1.0'?><!DOCTYPE x [<!ENTITY a 'ha'>]><testsuites>&a;</testsuites>";
+    assert!(parse(Format::Junit, laughs).is_err());
+    assert!(parse(Format::Junit, b"<html/>").is_err());
+    let deep = format!("<testsuites>{}", "<testsuite>".repeat(100_000));
+    let report = parse(Format::Junit, deep.as_bytes()).unwrap();
+    assert!(
+        report.problems[0].contains("nested"),
+        "{:?}",
+        report.problems
+    );
+    let deep = format!("{{\"testResults\":{}", "[".repeat(1_000_000));
+    assert!(parse(Format::Jest, deep.as_bytes()).is_err());
+    let long = format!(
+        "<testsuite><testcase name='{}' time='NaN'/><testcase name='b' time='-1'/></testsuite>",
+        "x".repeat(1 << 20)
+    );
+    let report = parse(Format::Junit, long.as_bytes()).unwrap();
+    assert!(report.tests[0].name.len() < 4096);
+    assert_eq!(
+        (report.tests[0].duration_ms, report.tests[1].duration_ms),
+        (None, None)
+    );
+    assert_eq!(
+        parse(
+            Format::Junit,
+            b"<testsuite><testcase name='\xff\xfe'/></testsuite>"
+        )
+        .unwrap()
+        .tests
+        .len(),
+        1
+    );
+}
+
+#[test]
+fn what_is_written_as_junit_is_read_back_as_the_same_tests() {
+    for (format, name) in [
+        (Format::Trx, "dotnet.trx"),
+        (Format::Jest, "jest.json"),
+        (Format::Junit, "nextest.xml"),
+        (Format::Mocha, "mocha.json"),
+    ] {
+        let first = parse(format, &sample(name)).unwrap();
+        let written = junit(&first);
+        let second = parse(Format::Junit, written.as_bytes()).unwrap();
+        let told = |report: &TestReport| {
+            let mut told: Vec<_> = report
+                .tests
+                .iter()
+                .map(|test| (test.name.clone(), test.status, test.line))
+                .collect();
+            told.sort_by(|a, b| a.0.cmp(&b.0));
+            told
+        };
+        assert_eq!(told(&first), told(&second), "{name}:\n{written}");
+    }
+    let mut hostile = parse(
+        Format::Junit,
+        b"<testcase name='a'><failure>x</failure></testcase>",
+    )
+    .unwrap();
+    hostile.tests[0].name = "a\"<&\u{0}\u{1b}]]>".to_owned();
+    let back = parse(Format::Junit, junit(&hostile).as_bytes()).unwrap();
+    assert_eq!(back.tests[0].name, "a\"<&\u{fffd}\u{fffd}]]>");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_a_reader_fail_badly(bytes: Vec<u8>) {
+        for format in [Format::Trx, Format::Junit, Format::Jest, Format::Mocha, Format::Tap, Format::GoJson, Format::LibtestText, Format::LibtestJson, Format::PytestText, Format::UnittestText] {
+            let _ = parse(format, &bytes);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_a_reader_of_lines_fail_badly(text in "(ok|not ok|test |---|\\.\\.\\.|# | |\n|::|PASSED|[0-9]|é){0,40}") {
+        for format in [Format::Tap, Format::LibtestText, Format::PytestText, Format::UnittestText] {
+            let _ = parse(format, text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What Python's test runners print while they run: less than a report, but there when a run is stopped in the middle.
+
+use super::model::{Status, TestCase, TestReport};
+use super::place;
+
+/// `path::Class::test PASSED  [ 33%]`
+pub(super) fn pytest(bytes: &[u8]) -> TestReport {
+    let text = String::from_utf8_lossy(bytes);
+    let mut report = TestReport::default();
+    for line in text.lines() {
+        let line = line.trim_end();
+        let line = match line.rsplit_once(" [") {
+            Some((before, percent)) if percent.ends_with("%]") => before.trim_end(),
+            _ => line,
+        };
+        let Some((id, word)) = line.rsplit_once(' ').filter(|(id, _)| id.contains("::")) else {
+            continue;
+        };
+        let status = match word {
+            "PASSED" | "XPASS" => Status::Passed,
+            "FAILED" | "ERROR" => Status::Failed,
+            "SKIPPED" | "XFAIL" => Status::Skipped,
+            _ => continue,
+        };
+        let id = id.trim();
+        let (Some((file, rest)), false) = (id.split_once("::"), id.contains(" - ")) else {
+            continue;
+        };
+        let (class, name) = rest
+            .rsplit_once("::")
+            .map_or((None, rest), |(class, name)| (Some(class), name));
+        let mut case = TestCase::new(name, status);
+        case.file = Some(file.to_owned());
+        let module = file.trim_end_matches(".py").replace('/', ".");
+        case.suite = Some(class.map_or_else(
+            || module.clone(),
+            |class| format!("{module}.{}", class.replace("::", ".")),
+        ));
+        report.tests.push(case);
+    }
+    report
+}
+
+/// `test_name (module.Class.test_name) ... ok`, and blocks after `FAIL: test_name (…)`.
+pub(super) fn unittest(bytes: &[u8]) -> TestReport {
+    let text = String::from_utf8_lossy(bytes);
+    let mut report = TestReport::default();
+    let mut block: Option<(String, String)> = None;
+    for line in text.lines() {
+        let head = line
+            .strip_prefix("FAIL: ")
+            .or_else(|| line.strip_prefix("ERROR: "));
+        if let Some(head) = head {
+            explain(&mut report, block.take());
+            block = Some((head.to_owned(), String::new()));
+        } else if line.starts_with("======") || line.starts_with("Ran ") {
+            explain(&mut report, block.take());
+        } else if let Some((_, said)) = &mut block {
+            if !line.starts_with("------") {
+                said.push_str(line);
+                said.push('\n');
+            }
+        } else if let Some((head, word)) = line.rsplit_once(" ... ") {
+            let status = match word.split([' ', ':']).next() {
+                Some("ok") => Status::Passed,
+                Some("expected") | Some("skipped") => Status::Skipped,
+                Some("FAIL" | "ERROR" | "unexpected") => Status::Failed,
+                _ => continue,
+            };
+            let mut case = named(head, status);
+            case.message = word
+                .strip_prefix("skipped ")
+                .map(|why| why.trim_matches('\'').to_owned());
+            report.tests.push(case);
+        }
+    }
+    explain(&mut report, block);
+    report
+}
+
+fn named(head: &str, status: Status) -> TestCase {
+    let (name, rest) = head.split_once(" (").unwrap_or((head, ""));
+    let mut case = TestCase::new(name.trim(), status);
+    let class = rest.split(')').next().unwrap_or_default();
+    let class = class
+        .strip_suffix(&format!(".{}", case.name))
+        .unwrap_or(class);
+    case.suite = Some(class.to_owned()).filter(|class| !class.is_empty());
+    case
+}
+
+fn explain(report: &mut TestReport, block: Option<(String, String)>) {
+    let Some((head, said)) = block else {
+        return;
+    };
+    let wanted = named(&head, Status::Failed);
+    let is_it = |test: &&mut TestCase| test.name == wanted.name && test.suite == wanted.suite;
+    let test = match report.tests.iter_mut().find(is_it) {
+        Some(test) => test,
+        // Such as a module that cannot be imported: it has a block and no line.
+        None => {
+            report.tests.push(wanted);
+            match report.tests.last_mut() {
+                Some(test) => test,
+                None => return,
+            }
+        }
+    };
+    test.message = said
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .map(str::to_owned);
+    // The last frame that is the project's own.
+    if let Some((file, line)) = said.lines().rev().find_map(place::first) {
+        test.file = Some(file);
+        test.line = Some(line);
+    }
+    test.stack = Some(said.trim().to_owned());
+}
