@@ -14,8 +14,11 @@ use cofferdam_sys::protocol::RESULT_FD;
 use cofferdam_sys::seccomp::{Listener, Variant, Variants};
 use rustix::process::Resource;
 
+use crate::bubblewrap;
 use crate::error::EngineError;
+use crate::gvisor;
 use crate::host::Host;
+use crate::outer::Attended;
 use crate::program;
 use crate::walls::Walls;
 
@@ -26,13 +29,15 @@ pub(crate) struct Plan {
     pub(crate) errand: Errand,
     pub(crate) bounds: Bounds,
     pub(crate) terms: Terms,
+    /// Where a tool builds the walls: what is kept to hear how it went.
+    pub(crate) attended: Option<Attended>,
 }
 
 /// What is put around the program.
 #[derive(Debug)]
 pub(crate) enum Enclosure {
     Walls(Walls),
-    /// Limits only: the `host` backend.
+    /// Limits only: the `host` backend, and tools that build walls themselves.
     None(Blueprint),
 }
 
@@ -83,23 +88,50 @@ pub(crate) fn plan(
         request.env.push((RESULT_VARIABLE.into(), number.into()));
     }
     let means = Means::of(&request, host)?;
-    let errand = Errand {
-        program: program::lay_out(&request)?,
-        rlimits: rlimits(&request, means.hold(LimitName::Processes, Enforcer::Rlimit)),
+    let rlimits = rlimits(&request, &means);
+    let outer = match request.backend {
+        BackendName::Native | BackendName::Host => None,
+        BackendName::Bubblewrap => {
+            let (cpus, variants) = (means.cpus, means.variants);
+            Some(bubblewrap::draw(&request, &rlimits, cpus, variants, host)?)
+        }
+        BackendName::Gvisor => Some(gvisor::draw(&request, &rlimits, means.cpus, channel, host)?),
     };
-    let enclosure = match request.backend {
-        BackendName::Native => Enclosure::Walls(means.walls(&request, evidence)),
-        BackendName::Host => Enclosure::None(host_blueprint(means.cpus, host)),
+    let (enclosure, errand, attended, isolation) = match outer {
+        Some(outer) => {
+            let errand = Errand {
+                program: outer.program,
+                rlimits: vec![(Resource::Core, 0)],
+                departure: Some(outer.departure),
+            };
+            let enclosure = Enclosure::None(outer.blueprint);
+            (enclosure, errand, Some(outer.attended), outer.isolation)
+        }
+        None => {
+            let errand = Errand {
+                program: program::lay_out(&request)?,
+                rlimits,
+                departure: None,
+            };
+            let enclosure = match request.backend {
+                BackendName::Host => Enclosure::None(host_blueprint(means.cpus, host)),
+                BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => {
+                    Enclosure::Walls(means.walls(&request, evidence))
+                }
+            };
+            (enclosure, errand, None, BTreeMap::new())
+        }
     };
     Ok(Plan {
         enclosure,
         errand,
+        attended,
         bounds: means.bounds,
         terms: Terms {
             request,
             parallelism: means.parallelism(host),
             enforced_by: means.enforced_by,
-            isolation: BTreeMap::new(),
+            isolation,
             variants: means.variants,
         },
     })
@@ -127,7 +159,9 @@ impl Means {
             means.bounds.memory_bytes = limits.memory.at_most().map(Bytes::get);
         }
         if means.hold_in_group(LimitName::Processes) {
-            means.bounds.processes = limits.processes.at_most();
+            let tool = tool_processes(request.backend);
+            let processes = limits.processes.at_most();
+            means.bounds.processes = processes.map(|processes| processes.saturating_add(tool));
         }
         if means.hold_in_group(LimitName::Cpus) {
             means.bounds.cpu_milli = limits.cpus.at_most().map(CpuShare::milli);
@@ -227,7 +261,7 @@ impl Choice<'_> {
         hold(
             LimitName::Memory,
             is_limited(&limits.memory),
-            vec![grouped(controllers.memory).unwrap_or(Enforcer::Poll)],
+            vec![self.memory(grouped(controllers.memory))?],
         );
         hold(
             LimitName::Processes,
@@ -248,11 +282,29 @@ impl Choice<'_> {
     fn processes(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
         match (group, self.request.backend) {
             (Some(group), _) => Ok(group),
-            (None, BackendName::Native) => Ok(Enforcer::Rlimit),
+            (None, BackendName::Native | BackendName::Bubblewrap) => Ok(Enforcer::Rlimit),
+            (None, BackendName::Gvisor) => self.unheld(
+                LimitName::Processes,
+                is_limited(&self.request.limits.processes),
+                "there is no control group, and gVisor does not count processes itself",
+            ),
             (None, BackendName::Host) => self.unheld(
                 LimitName::Processes,
                 is_limited(&self.request.limits.processes),
                 "there is no control group, and without a user namespace the kernel counts all processes of the user",
+            ),
+        }
+    }
+
+    /// The supervisor's looks do not see memory behind a tool's walls that nobody maps.
+    fn memory(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
+        match (group, self.request.backend) {
+            (Some(group), _) => Ok(group),
+            (None, BackendName::Native | BackendName::Host) => Ok(Enforcer::Poll),
+            (None, BackendName::Bubblewrap | BackendName::Gvisor) => self.unheld(
+                LimitName::Memory,
+                is_limited(&self.request.limits.memory),
+                "there is no control group, and memory behind these walls cannot be counted from outside",
             ),
         }
     }
@@ -264,15 +316,17 @@ impl Choice<'_> {
             .as_ref()
             .map(|workspace| workspace.access);
         match (self.request.backend, workspace) {
-            (BackendName::Native, Some(WorkspaceAccess::ReadWrite)) => {
-                vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll]
-            }
-            (BackendName::Native, _) if self.writable_mount() => {
-                vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll]
-            }
-            (BackendName::Native, _) => vec![Enforcer::Tmpfs, Enforcer::Rlimit],
             (BackendName::Host, Some(_)) => vec![Enforcer::Rlimit, Enforcer::Poll],
             (BackendName::Host, None) => vec![Enforcer::Rlimit],
+            (
+                BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor,
+                Some(WorkspaceAccess::ReadWrite),
+            ) => vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll],
+            (BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor, _) => {
+                let mut by = vec![Enforcer::Tmpfs, Enforcer::Rlimit];
+                by.extend(self.writable_mount().then_some(Enforcer::Poll));
+                by
+            }
         }
     }
 
@@ -290,7 +344,8 @@ impl Choice<'_> {
         match (group, self.request.backend) {
             (Some(group), _) => Ok(group),
             // Whole CPUs can be given by affinity, which the filter keeps the program from widening.
-            (None, BackendName::Native) if share.milli().is_multiple_of(1000) => {
+            (None, BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor)
+                if share.milli().is_multiple_of(1000) => {
                 Ok(Enforcer::Affinity)
             }
             (None, _) => self.unheld(
@@ -332,7 +387,17 @@ pub(crate) fn choose(count: usize, host: &Host) -> Vec<usize> {
         .collect()
 }
 
-fn rlimits(request: &Request, count_processes: bool) -> Vec<(Resource, u64)> {
+/// Processes and threads of a tool that are counted with the program's.
+const fn tool_processes(backend: BackendName) -> u64 {
+    match backend {
+        BackendName::Native | BackendName::Host => 0,
+        BackendName::Bubblewrap => bubblewrap::TOOL_PROCESSES,
+        BackendName::Gvisor => gvisor::TOOL_PROCESSES,
+    }
+}
+
+fn rlimits(request: &Request, means: &Means) -> Vec<(Resource, u64)> {
+    let count_processes = means.hold(LimitName::Processes, Enforcer::Rlimit);
     let limits = &request.limits;
     let mut set = vec![(Resource::Core, 0)];
     let mut lower = |resource: Resource, value: u64| {
@@ -353,8 +418,9 @@ fn rlimits(request: &Request, count_processes: bool) -> Vec<(Resource, u64)> {
         lower(Resource::Cpu, seconds);
     }
     if let (Cap::AtMost(processes), true) = (limits.processes, count_processes) {
-        // Init is the namespace's first process.
-        lower(Resource::Nproc, processes.saturating_add(1));
+        // Init is the namespace's first process; a tool has more, of which one is outside.
+        let others = tool_processes(request.backend).saturating_sub(1).max(1);
+        lower(Resource::Nproc, processes.saturating_add(others));
     }
     set
 }

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use crate::capture::{Budget, Drain, Drained, ResultDrain};
 use crate::denials;
 use crate::feed::Feed;
+use crate::outer::Attended;
 use crate::plan::Terms;
 use crate::recording::Recorder;
 use crate::settle::{self, Evidence, Report, Started};
@@ -44,6 +45,8 @@ pub(crate) struct Running<'a> {
     /// Where the run is being written down, if it is.
     pub(crate) recorder: Option<Recorder>,
     pub(crate) watch: Watch,
+    /// Where a tool has built the walls.
+    pub(crate) attended: Option<Attended>,
     /// Children that this process had before the run; not its business.
     pub(crate) children_before: Vec<u32>,
     /// Readable when the caller wants the run to end.
@@ -390,6 +393,13 @@ impl Supervisor<'_> {
         };
         self.run.feed.close();
         self.last_words();
+        let told = self.run.attended.take().map(|attended| {
+            let told = attended.hear(report);
+            (attended, told)
+        });
+        let report = told.as_ref().map_or(report, |(_, told)| told.report);
+        let disk_limit = self.run.terms.request.limits.disk;
+        let disk = disk.or_else(|| told.as_ref()?.1.disk_cause(disk_limit));
         let ending = settle::settle(Evidence {
             request: &self.run.terms.request,
             steps: &self.run.sandbox.blueprint().steps,
@@ -410,6 +420,9 @@ impl Supervisor<'_> {
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
+        if let Some((attended, told)) = &told {
+            attended.correct(&mut usage, told);
+        }
         Ok(Ended {
             waste: Waste::new(self.run.sandbox.take_mounts(), self.run.janitor),
             terms: self.run.terms,
