@@ -4,8 +4,8 @@
 //! It also sets what must hold for the program and not for the tool: resource limits, a session, and a Landlock domain, from which the kernel lets nobody trace or read the processes
 //! outside it, this one and the tool's own first process among them.
 //!
-//! Arguments: its name, where to tell (a descriptor's number, or a path, which it removes), resource limits as `7=1024,1=65536`, the working directory, the paths to try, an empty one,
-//! then the program's own. What it says is a [`Word`]; the kernel's `struct statfs` of `/tmp` comes along when the program has ended.
+//! Arguments: its name, where to tell (a descriptor's number, or a path), resource limits as `7=1024,1=65536`, the working directory, the user and group that the program becomes or
+//! nothing, the paths to try, an empty one, then the program's own. What it says is a [`Word`]; the kernel's `struct statfs` of `/tmp` comes along when the program has ended.
 
 use std::arch::global_asm;
 
@@ -44,7 +44,7 @@ cofferdam_attendant_begin:
     lea r13, [rsp + 8]
     lea r14, [r13 + r12*8 + 8]
     mov edi, 127
-    cmp r12, 6
+    cmp r12, 7
     jb .Lexit
     // bubblewrap adds its own PWD.
     mov rsi, r14
@@ -80,9 +80,6 @@ cofferdam_attendant_begin:
     mov eax, 2 // open(O_WRONLY | O_CLOEXEC)
     syscall
     mov r15, rax
-    mov rdi, [r13 + 8]
-    mov eax, 87 // unlink
-    syscall
 .Lscratch:
     lea rdi, [rip + .Lhome]
     mov esi, 0x1ed
@@ -169,7 +166,7 @@ cofferdam_attendant_begin:
     mov eax, 444 // landlock_create_ruleset
     syscall
     test rax, rax
-    js .Lenter_directory
+    js .Lidentity
     mov rbx, rax
     lea rdi, [rip + .Lslash]
     mov esi, 0x280000
@@ -185,11 +182,52 @@ cofferdam_attendant_begin:
     mov eax, 445 // landlock_add_rule
     syscall
     test rax, rax
-    jnz .Lenter_directory
+    jnz .Lidentity
     mov rdi, rbx
     xor esi, esi
     mov eax, 446 // landlock_restrict_self
     syscall
+
+.Lidentity: // root of a kernel of its own lets go of being it: with its last root id, every capability goes
+    mov rdi, [r13 + 32]
+    cmp byte ptr [rdi], 0
+    je .Lenter_directory
+    call .Lnumber
+    mov ebp, eax
+    mov ebx, 63
+.Lbounding:
+    mov edi, 24 // PR_CAPBSET_DROP
+    mov esi, ebx
+    xor edx, edx
+    xor r10d, r10d
+    xor r8d, r8d
+    mov eax, 157 // prctl
+    syscall
+    dec ebx
+    jns .Lbounding
+    xor edi, edi
+    xor esi, esi
+    mov eax, 116 // setgroups
+    syscall
+    mov ecx, 6
+    test rax, rax
+    js .Lfailed
+    mov edi, ebp
+    mov esi, ebp
+    mov edx, ebp
+    mov eax, 119 // setresgid
+    syscall
+    mov ecx, 6
+    test rax, rax
+    js .Lfailed
+    mov edi, ebp
+    mov esi, ebp
+    mov edx, ebp
+    mov eax, 117 // setresuid
+    syscall
+    mov ecx, 6
+    test rax, rax
+    js .Lfailed
 .Lenter_directory:
     mov rdi, [r13 + 24]
     mov eax, 80 // chdir
@@ -223,7 +261,7 @@ cofferdam_attendant_begin:
     jmp .Llimit
 
 .Lprogram: // r12: its arguments, behind the empty path
-    lea rbx, [r13 + 32]
+    lea rbx, [r13 + 40]
     mov r12, rbx
 .Lskip:
     mov rax, [r12]
@@ -323,6 +361,7 @@ pub enum FailedAt {
     Cwd,
     Rlimits,
     Fork,
+    Identity,
 }
 
 /// How full the scratch file system was when the program had ended.
@@ -330,7 +369,8 @@ pub enum FailedAt {
 pub struct ScratchLeft {
     pub used_bytes: u64,
     pub free_bytes: u64,
-    pub free_files: u64,
+    /// `None` where they are not counted.
+    pub free_files: Option<u64>,
 }
 
 impl Word {
@@ -351,11 +391,12 @@ impl Word {
                 let size = large(8 + std::mem::offset_of!(libc::statfs, f_bsize))?;
                 let blocks = large(8 + std::mem::offset_of!(libc::statfs, f_blocks))?;
                 let free = large(8 + std::mem::offset_of!(libc::statfs, f_bfree))?;
+                let files = large(8 + std::mem::offset_of!(libc::statfs, f_files))?;
                 let free_files = large(8 + std::mem::offset_of!(libc::statfs, f_ffree))?;
                 let scratch = (blocks > 0).then(|| ScratchLeft {
                     used_bytes: blocks.saturating_sub(free).saturating_mul(size),
                     free_bytes: free.saturating_mul(size),
-                    free_files,
+                    free_files: (files > 0).then_some(free_files),
                 });
                 return Some(Self::Ended {
                     status: value,
@@ -365,6 +406,7 @@ impl Word {
             2 => FailedAt::Exec,
             3 => FailedAt::Cwd,
             4 => FailedAt::Rlimits,
+            6 => FailedAt::Identity,
             5 => FailedAt::Fork,
             _ => return None,
         };
@@ -382,6 +424,15 @@ mod tests {
 
     /// Runs the attendant as a plain process; it tells into a file.
     fn attend(limits: &str, cwd: &str, rest: &[&str]) -> (Output, Option<Word>) {
+        attend_as("", limits, cwd, rest)
+    }
+
+    fn attend_as(
+        identity: &str,
+        limits: &str,
+        cwd: &str,
+        rest: &[&str],
+    ) -> (Output, Option<Word>) {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("attendant");
         let mut file = std::fs::File::create(&program).unwrap();
@@ -394,7 +445,7 @@ mod tests {
         let reader = std::fs::File::open(&told).unwrap();
         let output = Command::new(&program)
             .arg(&told)
-            .args([limits, cwd])
+            .args([limits, cwd, identity])
             .args(rest)
             .env_clear()
             .env("A", "1")
@@ -403,7 +454,6 @@ mod tests {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        assert!(!told.exists(), "the file is the attendant's alone");
         // Here, the scratch space is the host's; only empty directories go.
         for made in [HOME_IN_SCRATCH, SHM_IN_SCRATCH] {
             let _ = std::fs::remove_dir(made);
@@ -439,6 +489,22 @@ mod tests {
         );
         assert!(!variables.contains(&"PWD=/nowhere"), "{text}");
         assert_eq!((ended(word), output.status.code()), (0, Some(0)));
+    }
+
+    #[test]
+    fn root_becomes_somebody_else_and_keeps_nothing_or_the_program_does_not_run() {
+        let script = "id -u; id -G; grep CapPrm /proc/self/status; grep CapBnd /proc/self/status";
+        let (output, word) = attend_as("1234", "", "/", &["/bin/sh", "", "sh", "-c", script]);
+        if !rustix::process::geteuid().is_root() {
+            let at = FailedAt::Identity;
+            let errno = libc::EPERM;
+            assert_eq!(word, Some(Word::Failed { at, errno }));
+            return;
+        }
+        let nothing = "CapPrm:\t0000000000000000\nCapBnd:\t0000000000000000\n";
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text, format!("1234\n1234\n{nothing}"));
+        assert_eq!(ended(word), 0);
     }
 
     #[test]

@@ -85,7 +85,11 @@ pub(crate) fn draw(
         ATTENDANT.into(),
         told_number,
     ];
-    argv.extend(outer::words(&Hearing { request, rlimits }));
+    argv.extend(outer::words(&Hearing {
+        request,
+        rlimits,
+        becomes: None,
+    }));
     let place = c_string(bwrap.clone().into_os_string())?;
     let argv = argv.into_iter().map(c_string).collect::<Result<_, _>>()?;
     // Nothing in its environment: it passes on what `--setenv` says, and no variable of the request's can reach its own loader.
@@ -108,7 +112,7 @@ pub(crate) fn draw(
         attended: Attended {
             told,
             status: Some(status),
-            tool_processes: TOOL_PROCESSES,
+            tool_processes: Some(TOOL_PROCESSES),
             tool: NAME,
             _premises: None,
         },

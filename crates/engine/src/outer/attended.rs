@@ -23,8 +23,8 @@ pub(crate) struct Attended {
     pub(crate) told: OwnedFd,
     /// bubblewrap's own account, as JSON.
     pub(crate) status: Option<OwnedFd>,
-    /// Processes of the tool that count against the program's.
-    pub(crate) tool_processes: u64,
+    /// Processes of the tool that are counted with the program's; `None` where nobody can tell them apart.
+    pub(crate) tool_processes: Option<u64>,
     /// The tool, for messages.
     pub(crate) tool: &'static str,
     /// Goes when the run has: what the tool has on disk.
@@ -43,6 +43,8 @@ pub(crate) struct Told {
 pub(crate) struct Hearing<'a> {
     pub(crate) request: &'a Request,
     pub(crate) rlimits: &'a [(Resource, u64)],
+    /// Whom the program becomes, where the tool starts the attendant as root of its own kernel.
+    pub(crate) becomes: Option<u32>,
 }
 
 /// The attendant's arguments behind its name and the place where it tells.
@@ -53,7 +55,8 @@ pub(crate) fn words(hearing: &Hearing<'_>) -> Vec<OsString> {
         .map(|(resource, value)| format!("{}={value}", *resource as u32))
         .collect();
     let (cwd, candidates) = program::place(hearing.request);
-    let mut words = vec![OsString::from(limits.join(",")), cwd];
+    let becomes = hearing.becomes.map(|id| id.to_string()).unwrap_or_default();
+    let mut words = vec![OsString::from(limits.join(",")), cwd, becomes.into()];
     words.extend(candidates);
     words.push(OsString::new());
     words.extend(hearing.request.argv.iter().cloned());
@@ -113,7 +116,8 @@ impl Attended {
     pub(crate) fn correct(&self, usage: &mut Usage, told: &Told) {
         usage.processes_peak = usage
             .processes_peak
-            .map(|peak| peak.saturating_sub(self.tool_processes).max(1));
+            .zip(self.tool_processes)
+            .map(|(peak, tool)| peak.saturating_sub(tool).max(1));
         usage.disk = told
             .scratch
             .map(|scratch| Bytes::new(scratch.used_bytes));
@@ -126,7 +130,7 @@ impl Told {
         let limit = limit.at_most()?;
         let left = self.scratch?;
         let is_full = left.free_bytes < 4096
-            || left.free_files == 0
+            || left.free_files == Some(0)
             || left.used_bytes >= limit.get();
         (is_full && self.report.is_failure()).then_some(StopCause::Disk {
             limit,
@@ -147,6 +151,10 @@ fn failed(at: FailedAt, errno: i32) -> Report {
         },
         FailedAt::Rlimits => Report::SetupFailed {
             stage: Stage::Rlimits,
+            errno,
+        },
+        FailedAt::Identity => Report::SetupFailed {
+            stage: Stage::Identity,
             errno,
         },
         FailedAt::Fork => Report::SetupFailed {
@@ -198,7 +206,7 @@ mod tests {
         Attended {
             told: given(told).unwrap(),
             status: Some(given(status.as_bytes()).unwrap()),
-            tool_processes: 3,
+            tool_processes: Some(3),
             tool: "bubblewrap",
             _premises: None,
         }

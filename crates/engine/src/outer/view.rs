@@ -58,6 +58,7 @@ pub(crate) fn view(request: &Request) -> Result<Vec<Entry>, EngineError> {
         }
     }
     etc(&request.root, &mut entries)?;
+    entries.push(Entry::Dir("/home".into()));
     entries.push(Entry::Dir("/dev".into()));
     for device in DEVICES {
         entries.push(Entry::Bind {
