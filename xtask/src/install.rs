@@ -23,7 +23,12 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "bubblewrap",
         shows: "bwrap",
-        reason: "what the benchmarks compare with",
+        reason: "a backend, and what the benchmarks compare with",
+    },
+    Package {
+        name: "runsc",
+        shows: "runsc",
+        reason: "gVisor, a backend",
     },
     Package {
         name: "python3",

@@ -158,7 +158,11 @@ fn start<'a>(
         mut terms,
         attended,
     } = plan;
-    if let Some(&(uid, gid)) = errand.departure.as_ref().and_then(|gone| gone.identity.as_ref()) {
+    if let Some(&(uid, gid)) = errand
+        .departure
+        .as_ref()
+        .and_then(|gone| gone.identity.as_ref())
+    {
         hand_over(uid, gid, ends.into_iter().flatten())?;
     }
     let children_before = adopt_orphans(&enclosure)?;

@@ -345,7 +345,8 @@ impl Choice<'_> {
             (Some(group), _) => Ok(group),
             // Whole CPUs can be given by affinity, which the filter keeps the program from widening.
             (None, BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor)
-                if share.milli().is_multiple_of(1000) => {
+                if share.milli().is_multiple_of(1000) =>
+            {
                 Ok(Enforcer::Affinity)
             }
             (None, _) => self.unheld(

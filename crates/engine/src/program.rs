@@ -119,7 +119,9 @@ pub(crate) fn name(request: &Request) -> String {
 pub(crate) fn not_found(request: &Request) -> String {
     let name = name(request);
     let inside = match request.backend {
-        BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => " inside the sandbox",
+        BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => {
+            " inside the sandbox"
+        }
         BackendName::Host => "",
     };
     let mut message = format!("`{name}` was not found{inside}");

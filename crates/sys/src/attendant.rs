@@ -73,23 +73,14 @@ cofferdam_attendant_begin:
     mov edx, 1
     mov eax, 72 // fcntl(F_SETFD, FD_CLOEXEC)
     syscall
-    jmp .Lscratch
+    jmp .Lfork
 .Lopen:
     mov esi, 0x80001
     xor edx, edx
     mov eax, 2 // open(O_WRONLY | O_CLOEXEC)
     syscall
     mov r15, rax
-.Lscratch:
-    lea rdi, [rip + .Lhome]
-    mov esi, 0x1ed
-    mov eax, 83 // mkdir
-    syscall
-    lea rdi, [rip + .Lshm]
-    mov esi, 0x3ff
-    mov eax, 83
-    syscall
-
+.Lfork:
     mov eax, 57 // fork
     syscall
     mov ecx, 5
@@ -228,7 +219,15 @@ cofferdam_attendant_begin:
     mov ecx, 6
     test rax, rax
     js .Lfailed
-.Lenter_directory:
+.Lenter_directory: // in scratch space that is the program's own
+    lea rdi, [rip + .Lhome]
+    mov esi, 0x1ed
+    mov eax, 83 // mkdir
+    syscall
+    lea rdi, [rip + .Lshm]
+    mov esi, 0x3ff
+    mov eax, 83
+    syscall
     mov rdi, [r13 + 24]
     mov eax, 80 // chdir
     syscall
@@ -427,12 +426,7 @@ mod tests {
         attend_as("", limits, cwd, rest)
     }
 
-    fn attend_as(
-        identity: &str,
-        limits: &str,
-        cwd: &str,
-        rest: &[&str],
-    ) -> (Output, Option<Word>) {
+    fn attend_as(identity: &str, limits: &str, cwd: &str, rest: &[&str]) -> (Output, Option<Word>) {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("attendant");
         let mut file = std::fs::File::create(&program).unwrap();

@@ -147,8 +147,17 @@ mod tests {
 
     fn line(asked: &Asked<'_>) -> String {
         let words = arguments(asked);
-        assert!(words.contents.iter().all(|(at, _)| words.words[*at].is_empty()));
-        let texts: Vec<_> = words.words.iter().map(|word| word.to_string_lossy()).collect();
+        assert!(
+            words
+                .contents
+                .iter()
+                .all(|(at, _)| words.words[*at].is_empty())
+        );
+        let texts: Vec<_> = words
+            .words
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
         texts.join(" ")
     }
 
@@ -203,7 +212,9 @@ mod tests {
     #[test]
     fn words_reach_bwrap_whole_whatever_they_hold() {
         let mut words = Words::default();
-        words.words.extend(["--setenv", "A", "b c\n--bind"].map(OsString::from));
+        words
+            .words
+            .extend(["--setenv", "A", "b c\n--bind"].map(OsString::from));
         assert_eq!(words.for_descriptor(), b"--setenv\0A\0b c\n--bind\0");
     }
 }

@@ -74,7 +74,9 @@ pub(crate) fn draw(
         }
     }
     let (status, status_number) = given.pipe()?;
-    words.words.extend(["--json-status-fd".into(), status_number]);
+    words
+        .words
+        .extend(["--json-status-fd".into(), status_number]);
     let (told, told_number) = given.pipe()?;
     let arguments = given.file(&words.for_descriptor())?;
     let mut argv: Vec<OsString> = vec![
@@ -104,7 +106,9 @@ pub(crate) fn draw(
             listener: Listener::Absent,
             landlock: None,
             routes: Routes::Ignored,
-            cpus: cpus.map(|count| plan::choose(count, host)).unwrap_or_default(),
+            cpus: cpus
+                .map(|count| plan::choose(count, host))
+                .unwrap_or_default(),
             lease: lease.map(|lease| Box::new(lease) as _),
         },
         program,

@@ -36,7 +36,10 @@ pub(super) fn write(dir: &Path, asked: &Asked<'_>) -> io::Result<()> {
         make_dir(&root, Path::new(own))?;
     }
     // runsc has devices of its own.
-    let ours = asked.view.iter().filter(|entry| !path_of(entry).starts_with("/dev"));
+    let ours = asked
+        .view
+        .iter()
+        .filter(|entry| !path_of(entry).starts_with("/dev"));
     for entry in ours {
         put(&root, entry, &mut mounts)?;
     }
@@ -93,7 +96,11 @@ fn mount(at: &Path, source: &Path, access: &str) -> Value {
 }
 
 fn scratch(at: &str, mode: &str, bytes: Option<u64>) -> Value {
-    let mut options = vec![format!("mode={mode}"), "nosuid".to_owned(), "nodev".to_owned()];
+    let mut options = vec![
+        format!("mode={mode}"),
+        "nosuid".to_owned(),
+        "nodev".to_owned(),
+    ];
     options.extend(bytes.map(|bytes| format!("size={bytes}")));
     json!({ "destination": at, "type": "tmpfs", "source": "tmpfs", "options": options })
 }
@@ -112,7 +119,13 @@ fn config(asked: &Asked<'_>, binds: Vec<Value>) -> Value {
     let env: Vec<Value> = asked
         .env
         .iter()
-        .map(|(name, value)| Value::from(format!("{}={}", name.to_string_lossy(), value.to_string_lossy())))
+        .map(|(name, value)| {
+            Value::from(format!(
+                "{}={}",
+                name.to_string_lossy(),
+                value.to_string_lossy()
+            ))
+        })
         .collect();
     // The attendant is root of this kernel and lets go of it before the program begins: what it tells is out of the program's reach.
     let own = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"];
@@ -168,7 +181,10 @@ fn place(root: &Path, path: &Path) -> io::Result<PathBuf> {
 }
 
 fn outside(path: &Path) -> io::Error {
-    let said = format!("`{}` leads through a link or a file of the root", path.display());
+    let said = format!(
+        "`{}` leads through a link or a file of the root",
+        path.display()
+    );
     io::Error::new(io::ErrorKind::InvalidInput, said)
 }
 
@@ -241,7 +257,10 @@ mod tests {
         ];
         write(top.path(), &asked(&view, &told)).unwrap();
         let config = read(top.path());
-        assert_eq!(config["root"], json!({ "path": "rootfs", "readonly": true }));
+        assert_eq!(
+            config["root"],
+            json!({ "path": "rootfs", "readonly": true })
+        );
         assert_eq!(config["process"]["noNewPrivileges"], true);
         let mounts: Vec<(&str, &str)> = config["mounts"]
             .as_array()
@@ -250,7 +269,11 @@ mod tests {
             .map(|mount| {
                 let at = mount["destination"].as_str().unwrap();
                 let options = mount["options"].as_array();
-                let last = options.and_then(|all| all.iter().filter_map(Value::as_str).find(|o| o.starts_with("size=") || *o == "ro" || *o == "rw"));
+                let last = options.and_then(|all| {
+                    all.iter()
+                        .filter_map(Value::as_str)
+                        .find(|o| o.starts_with("size=") || *o == "ro" || *o == "rw")
+                });
                 (at, last.unwrap_or_default())
             })
             .collect();
@@ -266,7 +289,10 @@ mod tests {
         assert!(namespaces.contains(&json!({ "type": "network" })));
         let root = top.path().join("rootfs");
         assert_eq!(std::fs::read(root.join("etc/passwd")).unwrap(), b"who");
-        assert_eq!(std::fs::read_link(root.join("bin")).unwrap(), Path::new("usr/bin"));
+        assert_eq!(
+            std::fs::read_link(root.join("bin")).unwrap(),
+            Path::new("usr/bin")
+        );
     }
 
     #[test]

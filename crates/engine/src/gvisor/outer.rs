@@ -77,7 +77,9 @@ pub(crate) fn draw(
             listener: Listener::Absent,
             landlock: None,
             routes: Routes::Ignored,
-            cpus: cpus.map(|count| plan::choose(count, host)).unwrap_or_default(),
+            cpus: cpus
+                .map(|count| plan::choose(count, host))
+                .unwrap_or_default(),
             lease: None,
         },
         departure: Departure { identity: None },
@@ -104,7 +106,10 @@ fn check(request: &Request, channel: Channel, host: &Host) -> Result<u32, Engine
             "use --backend native",
         ));
     }
-    let words = request.argv.iter().chain(request.env.iter().map(|(_, value)| value));
+    let words = request
+        .argv
+        .iter()
+        .chain(request.env.iter().map(|(_, value)| value));
     if words.into_iter().any(|word| word.to_str().is_none()) {
         return Err(refused(
             "an argument or a variable is not UTF-8, and its bundle is JSON",
@@ -114,7 +119,10 @@ fn check(request: &Request, channel: Channel, host: &Host) -> Result<u32, Engine
     if let Privilege::User { .. } = host.privilege {
         let workspace = request.workspace.as_ref();
         let writes = workspace.is_some_and(|it| it.access == WorkspaceAccess::ReadWrite)
-            || request.mounts.iter().any(|it| it.access == MountAccess::ReadWrite);
+            || request
+                .mounts
+                .iter()
+                .any(|it| it.access == MountAccess::ReadWrite);
         if writes {
             return Err(refused(
                 "without root, runsc shows your files as root's, and the program is not root",
@@ -158,7 +166,10 @@ fn program_of(runsc: &Path, dir: &Path, host: &Host) -> Result<Program, EngineEr
     if let Privilege::User { .. } = host.privilege {
         argv.push("--rootless".into());
     }
-    argv.extend(["run".into(), "--bundle".into(), dir.into(), "run".into()]);
+    // Its name is the machine's, not the bundle's: two of the same name cannot run at once.
+    let mut name = OsString::from("cofferdam-");
+    name.push(dir.file_name().unwrap_or_default());
+    argv.extend(["run".into(), "--bundle".into(), dir.into(), name]);
     let argv = argv.into_iter().map(c_string).collect::<Result<_, _>>()?;
     let place = c_string(runsc.into())?;
     Ok(Program::new(c"/".to_owned(), vec![place], argv, Vec::new()))
@@ -174,7 +185,10 @@ fn isolation(id: u32, runsc: &Path, host: &Host) -> BTreeMap<String, String> {
         ("kernel", "gVisor, platform ptrace".to_owned()),
         ("root", "read-only".to_owned()),
         ("proc", "own".to_owned()),
-        ("processes", format!("limit and {TOOL_PROCESSES} for gVisor's own")),
+        (
+            "processes",
+            format!("limit and {TOOL_PROCESSES} for gVisor's own"),
+        ),
         ("uid", id.to_string()),
     ]
     .into_iter()

@@ -22,13 +22,24 @@ pub(super) struct Premises {
 }
 
 /// Waits until we are gone, then tries for some seconds: runsc's last processes may still be writing.
-const REMOVER: &str = "cat; for i in 1 2 3 4 5 6 7 8 9; do rm -rf -- \"$0\"; [ -e \"$0\" ] || exit 0; sleep 0.$i; done";
+const REMOVER: &str = "cat; for i in 1 2 3 4 5 6 7 8 9; do rm -rf -- \"$0\"; [ -e \"$0\" ] || break; sleep 0.$i; done; rmdir \"${0%/*}\"";
 /// One that is being made has no lock yet for a moment.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Premises {
-    /// Makes a fresh one that only its owner can look into.
+    /// Makes a fresh one that only its owner can look into. Another run may remove the directory around it, when it was the last there, in between.
     pub(super) fn make() -> io::Result<Self> {
+        const TRIES: usize = 10;
+        for _ in 0..TRIES {
+            match Self::try_make() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => return other,
+            }
+        }
+        Self::try_make()
+    }
+
+    fn try_make() -> io::Result<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let base = base()?;
         sweep_best_effort(&base);
@@ -79,6 +90,8 @@ impl Drop for Premises {
         let _ = self.remover.kill();
         let _ = self.remover.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
+        // Goes only when it is empty.
+        let _ = self.dir.parent().map(std::fs::remove_dir);
     }
 }
 
@@ -108,7 +121,10 @@ fn check(base: &Path, uid: u32) -> io::Result<()> {
     if found.is_dir() && found.uid() == uid && found.mode() & 0o077 == 0 {
         return Ok(());
     }
-    let said = format!("`{}` is not a directory of ours alone; remove it", base.display());
+    let said = format!(
+        "`{}` is not a directory of ours alone; remove it",
+        base.display()
+    );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, said))
 }
 

@@ -66,8 +66,8 @@ pub(crate) fn words(hearing: &Hearing<'_>) -> Vec<OsString> {
 /// A descriptor with this content, to be read from its beginning.
 pub(crate) fn given(content: &[u8]) -> Result<OwnedFd, EngineError> {
     let failed = EngineError::system("lay out what the tool reads");
-    let file = rustix::fs::memfd_create(c"cofferdam", rustix::fs::MemfdFlags::CLOEXEC)
-        .map_err(&failed)?;
+    let file =
+        rustix::fs::memfd_create(c"cofferdam", rustix::fs::MemfdFlags::CLOEXEC).map_err(&failed)?;
     let mut rest = content;
     while !rest.is_empty() {
         let written = rustix::io::write(&file, rest).map_err(&failed)?;
@@ -97,7 +97,9 @@ impl Attended {
             (Report::Ended(status), None) if self.tool_says_that_it_began() => {
                 nothing(Report::Ended(beyond_shell(status)))
             }
-            (Report::Ended(_), None) => nothing(Report::ToolFailed { tool: self.tool }),
+            (Report::Ended(_) | Report::ExecFailed { .. }, None) => {
+                nothing(Report::ToolFailed { tool: self.tool })
+            }
             (other, _) => nothing(other),
         }
     }
@@ -118,9 +120,7 @@ impl Attended {
             .processes_peak
             .zip(self.tool_processes)
             .map(|(peak, tool)| peak.saturating_sub(tool).max(1));
-        usage.disk = told
-            .scratch
-            .map(|scratch| Bytes::new(scratch.used_bytes));
+        usage.disk = told.scratch.map(|scratch| Bytes::new(scratch.used_bytes));
     }
 }
 
@@ -129,9 +129,8 @@ impl Told {
     pub(crate) fn disk_cause(&self, limit: Cap<Bytes>) -> Option<StopCause> {
         let limit = limit.at_most()?;
         let left = self.scratch?;
-        let is_full = left.free_bytes < 4096
-            || left.free_files == Some(0)
-            || left.used_bytes >= limit.get();
+        let is_full =
+            left.free_bytes < 4096 || left.free_files == Some(0) || left.used_bytes >= limit.get();
         (is_full && self.report.is_failure()).then_some(StopCause::Disk {
             limit,
             place: DiskPlace::Scratch,

@@ -121,9 +121,7 @@ fn etc(root: &Root, entries: &mut Vec<Entry>) -> Result<(), EngineError> {
     if let Root::Dir(dir) = root {
         let ours = ETC_FILES.iter().map(|(path, _)| *path);
         let ours = ours.chain(LINKS.iter().map(|(_, path)| *path));
-        let ours: Vec<&str> = ours
-            .filter_map(|path| path.strip_prefix("/etc/"))
-            .collect();
+        let ours: Vec<&str> = ours.filter_map(|path| path.strip_prefix("/etc/")).collect();
         spread(&dir.join("etc"), Path::new("/etc"), &ours, entries)?;
     }
     for (path, content) in ETC_FILES {
