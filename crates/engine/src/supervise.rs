@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use crate::capture::{Budget, Drain, Drained, ResultDrain};
 use crate::denials;
 use crate::feed::Feed;
-use crate::outer::Attended;
+use crate::outer::{Attended, Told};
 use crate::plan::Terms;
 use crate::recording::Recorder;
 use crate::settle::{self, Evidence, Report, Started};
@@ -393,13 +393,8 @@ impl Supervisor<'_> {
         };
         self.run.feed.close();
         self.last_words();
-        let told = self.run.attended.take().map(|attended| {
-            let told = attended.hear(report);
-            (attended, told)
-        });
-        let report = told.as_ref().map_or(report, |(_, told)| told.report);
-        let disk_limit = self.run.terms.request.limits.disk;
-        let disk = disk.or_else(|| told.as_ref()?.1.disk_cause(disk_limit));
+        let told = Told::of(self.run.attended.take(), report);
+        let disk = disk.or_else(|| told.disk_cause(self.run.terms.request.limits.disk));
         let ending = settle::settle(Evidence {
             request: &self.run.terms.request,
             steps: &self.run.sandbox.blueprint().steps,
@@ -411,7 +406,7 @@ impl Supervisor<'_> {
             } else {
                 Started::No
             },
-            report,
+            report: told.report,
         });
         let without_route = self
             .routes
@@ -420,9 +415,7 @@ impl Supervisor<'_> {
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
-        if let Some((attended, told)) = &told {
-            attended.correct(&mut usage, told);
-        }
+        told.correct(&mut usage);
         Ok(Ended {
             waste: Waste::new(self.run.sandbox.take_mounts(), self.run.janitor),
             terms: self.run.terms,

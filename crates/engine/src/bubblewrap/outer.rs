@@ -44,7 +44,7 @@ pub(crate) fn draw(
     host: &Host,
 ) -> Result<Outer, EngineError> {
     let bwrap = find()?;
-    let (identity, lease) = identity(request, host)?;
+    let Stranger { identity, lease } = Stranger::of(request, host)?;
     let covers: Vec<(PathBuf, Vec<u8>)> = cpus
         .map(|count| view::cpu_files(count).map(|(path, text)| (path.into(), text.into_bytes())))
         .into_iter()
@@ -124,22 +124,34 @@ pub(crate) fn draw(
 }
 
 /// Who bwrap is outside: root never starts it as root.
-fn identity(
-    request: &Request,
-    host: &Host,
-) -> Result<(Option<(u32, u32)>, Option<Lease>), EngineError> {
-    if let Privilege::User { .. } = host.privilege {
-        return Ok((None, None));
-    }
-    match outer::owner(request, host)? {
-        Owner::Of { uid, gid } => Ok((Some((uid, gid)), None)),
-        Owner::Nobody => {
-            let lease = Lease::take().ok_or_else(|| EngineError::Unavailable {
-                backend: NAME,
-                why: "too many sandboxes of this process are alive".to_owned(),
-                fix: "run fewer at once".to_owned(),
-            })?;
-            Ok((Some((lease.id(), lease.id())), Some(lease)))
+struct Stranger {
+    /// `None` for the caller himself.
+    identity: Option<(u32, u32)>,
+    lease: Option<Lease>,
+}
+
+impl Stranger {
+    fn of(request: &Request, host: &Host) -> Result<Self, EngineError> {
+        let identity = |identity| Self {
+            identity,
+            lease: None,
+        };
+        if let Privilege::User { .. } = host.privilege {
+            return Ok(identity(None));
+        }
+        match outer::owner(request, host)? {
+            Owner::Of { uid, gid } => Ok(identity(Some((uid, gid)))),
+            Owner::Nobody => {
+                let lease = Lease::take().ok_or_else(|| EngineError::Unavailable {
+                    backend: NAME,
+                    why: "too many sandboxes of this process are alive".to_owned(),
+                    fix: "run fewer at once".to_owned(),
+                })?;
+                Ok(Self {
+                    identity: Some((lease.id(), lease.id())),
+                    lease: Some(lease),
+                })
+            }
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Attended {
 pub(crate) struct Told {
     pub(crate) report: Report,
     scratch: Option<ScratchLeft>,
+    /// Lasts as long as anything of the run is asked for.
+    attended: Option<Attended>,
 }
 
 /// What the attendant has to do for the program.
@@ -79,17 +81,13 @@ pub(crate) fn given(content: &[u8]) -> Result<OwnedFd, EngineError> {
 
 impl Attended {
     /// Puts what the attendant said in the place of what is known of the tool's own process. What stopped the tool, or kept it from being started, stays.
-    pub(crate) fn hear(&self, report: Report) -> Told {
+    fn hear(&self, report: Report) -> (Report, Option<ScratchLeft>) {
         let word = read(&self.told, MESSAGE).and_then(|bytes| Word::read(&bytes));
-        let nothing = |report| Told {
-            report,
-            scratch: None,
-        };
+        let nothing = |report| (report, None);
         match (report, word) {
-            (Report::Ended(_) | Report::InitGone, Some(Word::Ended { status, scratch })) => Told {
-                report: Report::Ended(wait_status(status)),
-                scratch,
-            },
+            (Report::Ended(_) | Report::InitGone, Some(Word::Ended { status, scratch })) => {
+                (Report::Ended(wait_status(status)), scratch)
+            }
             (Report::Ended(_) | Report::InitGone, Some(Word::Failed { at, errno })) => {
                 nothing(failed(at, errno))
             }
@@ -113,18 +111,34 @@ impl Attended {
             .map_while(Result::ok)
             .any(|document| document.get("exit-code").is_some())
     }
-
-    /// Without the tool's own processes.
-    pub(crate) fn correct(&self, usage: &mut Usage, told: &Told) {
-        usage.processes_peak = usage
-            .processes_peak
-            .zip(self.tool_processes)
-            .map(|(peak, tool)| peak.saturating_sub(tool).max(1));
-        usage.disk = told.scratch.map(|scratch| Bytes::new(scratch.used_bytes));
-    }
 }
 
 impl Told {
+    /// Without a tool, what init reported is all there is.
+    pub(crate) fn of(attended: Option<Attended>, report: Report) -> Self {
+        let (report, scratch) = match &attended {
+            Some(attended) => attended.hear(report),
+            None => (report, None),
+        };
+        Self {
+            report,
+            scratch,
+            attended,
+        }
+    }
+
+    /// Without the tool's own processes.
+    pub(crate) fn correct(&self, usage: &mut Usage) {
+        let Some(attended) = &self.attended else {
+            return;
+        };
+        usage.processes_peak = usage
+            .processes_peak
+            .zip(attended.tool_processes)
+            .map(|(peak, tool)| peak.saturating_sub(tool).max(1));
+        usage.disk = self.scratch.map(|scratch| Bytes::new(scratch.used_bytes));
+    }
+
     /// After a failure: whether the scratch space was full.
     pub(crate) fn disk_cause(&self, limit: Cap<Bytes>) -> Option<StopCause> {
         let limit = limit.at_most()?;
@@ -224,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_attendants_word_comes_before_the_tools_exit_code() {
-        let heard = |told: &[u8], status| attended(told, status).hear(ENDED).report;
+        let heard = |told: &[u8], status| attended(told, status).hear(ENDED).0;
         assert_eq!(heard(&message(1, 137 << 8), BEGAN), ENDED);
         let killed = Report::Ended(WaitStatus::Signaled { signal: 9 });
         assert_eq!(heard(&message(1, 9), BEGAN), killed);

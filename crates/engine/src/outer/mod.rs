@@ -4,6 +4,6 @@ mod attended;
 mod tool;
 mod view;
 
-pub(crate) use attended::{Attended, Hearing, given, words};
+pub(crate) use attended::{Attended, Hearing, Told, given, words};
 pub(crate) use tool::{Outer, Owner, find, owner};
 pub(crate) use view::{Entry, Mode, view};
