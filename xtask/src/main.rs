@@ -22,6 +22,8 @@ cargo xtask tidy                     check what the compiler cannot: file heads 
 cargo xtask generate [--check]       write the generated files, or only say whether they are current
 cargo xtask bench [--quick] [--json] [--unprivileged] [--daemon] [--soak TIME]
                                      measure against bare processes and bubblewrap; fails when a promise is broken
+cargo xtask bench peers [--quick] [--rounds N] [--out DIR]
+                                     measure against every sandbox that can be had; writes docs/benchmarks/peers.{json,svg}
 cargo xtask help                     this text
 ";
 
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["generate"] => generate::run(&root, generate::Mode::Write),
         ["generate", "--check"] => generate::run(&root, generate::Mode::Check),
+        ["bench", "peers", flags @ ..] => bench::peers::Options::parse(flags)
+            .and_then(|options| bench::peers::run(&root, &options)),
         ["bench", flags @ ..] => {
             bench::Options::parse(flags).and_then(|options| bench::run(&root, options))
         }
