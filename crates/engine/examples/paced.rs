@@ -21,7 +21,7 @@ struct Library {
     argv: Vec<String>,
     host: Arc<Host>,
     /// Where sandboxes stand ready, for `warm`.
-    pool: Option<Arc<Pool>>,
+    pool: Option<Pool>,
 }
 
 const MOST_CLIENTS: usize = 64;

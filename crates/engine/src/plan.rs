@@ -159,9 +159,9 @@ impl Means {
             means.bounds.memory_bytes = limits.memory.at_most().map(Bytes::get);
         }
         if means.hold_in_group(LimitName::Processes) {
-            let tool = tool_processes(request.backend);
             let processes = limits.processes.at_most();
-            means.bounds.processes = processes.map(|processes| processes.saturating_add(tool));
+            means.bounds.processes =
+                processes.map(|processes| tasks_in_group(request.backend, processes));
         }
         if means.hold_in_group(LimitName::Cpus) {
             means.bounds.cpu_milli = limits.cpus.at_most().map(CpuShare::milli);
@@ -266,7 +266,7 @@ impl Choice<'_> {
         hold(
             LimitName::Processes,
             is_limited(&limits.processes),
-            vec![self.processes(grouped(controllers.pids))?],
+            self.processes(grouped(controllers.pids))?,
         );
         hold(LimitName::Disk, is_limited(&limits.disk), self.disk());
         hold(
@@ -279,21 +279,21 @@ impl Choice<'_> {
 
     /// Inside a user namespace the kernel counts processes per namespace, so a resource limit bounds the tree; without one it would count all
     /// processes of the caller.
-    fn processes(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
-        match (group, self.request.backend) {
-            (Some(group), _) => Ok(group),
-            (None, BackendName::Native | BackendName::Bubblewrap) => Ok(Enforcer::Rlimit),
-            (None, BackendName::Gvisor) => self.unheld(
-                LimitName::Processes,
-                is_limited(&self.request.limits.processes),
-                "there is no control group, and gVisor does not count processes itself",
-            ),
+    fn processes(&self, group: Option<Enforcer>) -> Result<Vec<Enforcer>, EngineError> {
+        let one = match (group, self.request.backend) {
+            // Its kernel knows how many there are, and the attendant asks it; the group keeps the host safe.
+            (group, BackendName::Gvisor) => {
+                return Ok([Some(Enforcer::Poll), group].into_iter().flatten().collect());
+            }
+            (Some(group), _) => group,
+            (None, BackendName::Native | BackendName::Bubblewrap) => Enforcer::Rlimit,
             (None, BackendName::Host) => self.unheld(
                 LimitName::Processes,
                 is_limited(&self.request.limits.processes),
                 "there is no control group, and without a user namespace the kernel counts all processes of the user",
-            ),
-        }
+            )?,
+        };
+        Ok(vec![one])
     }
 
     /// The supervisor's looks do not see memory behind a tool's walls that nobody maps.
@@ -388,12 +388,12 @@ pub(crate) fn choose(count: usize, host: &Host) -> Vec<usize> {
         .collect()
 }
 
-/// Processes and threads of a tool that are counted with the program's.
-const fn tool_processes(backend: BackendName) -> u64 {
+/// How many tasks the control group may hold for so many of the program's: a tool has some of its own.
+const fn tasks_in_group(backend: BackendName, processes: u64) -> u64 {
     match backend {
-        BackendName::Native | BackendName::Host => 0,
-        BackendName::Bubblewrap => bubblewrap::TOOL_PROCESSES,
-        BackendName::Gvisor => gvisor::TOOL_PROCESSES,
+        BackendName::Native | BackendName::Host => processes,
+        BackendName::Bubblewrap => processes.saturating_add(bubblewrap::TOOL_PROCESSES),
+        BackendName::Gvisor => gvisor::tasks_on_host(processes),
     }
 }
 
@@ -419,8 +419,11 @@ fn rlimits(request: &Request, means: &Means) -> Vec<(Resource, u64)> {
         lower(Resource::Cpu, seconds);
     }
     if let (Cap::AtMost(processes), true) = (limits.processes, count_processes) {
-        // Init is the namespace's first process; a tool has more, of which one is outside.
-        let others = tool_processes(request.backend).saturating_sub(1).max(1);
+        // Init is the namespace's first process; of bwrap's, one is outside.
+        let others = match request.backend {
+            BackendName::Bubblewrap => bubblewrap::TOOL_PROCESSES.saturating_sub(1),
+            BackendName::Native | BackendName::Gvisor | BackendName::Host => 1,
+        };
         lower(Resource::Nproc, processes.saturating_add(others));
     }
     set

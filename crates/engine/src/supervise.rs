@@ -398,7 +398,9 @@ impl Supervisor<'_> {
         let ending = settle::settle(Evidence {
             request: &self.run.terms.request,
             steps: &self.run.sandbox.blueprint().steps,
-            cause: self.cause,
+            cause: self
+                .cause
+                .or_else(|| told.cause(self.run.terms.request.limits.processes)),
             refused: self.run.watch.refused(&counters),
             disk,
             started: if self.started.is_some() {

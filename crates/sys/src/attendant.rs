@@ -5,7 +5,7 @@
 //! outside it, this one and the tool's own first process among them.
 //!
 //! Arguments: its name, where to tell (a descriptor's number, or a path), resource limits as `7=1024,1=65536`, the working directory, the user and group that the program becomes or
-//! nothing, the paths to try, an empty one, then the program's own. What it says is a [`Word`]; the kernel's `struct statfs` of `/tmp` comes along when the program has ended.
+//! nothing, how many tasks of the whole kernel are too many or nothing, the paths to try, an empty one, then the program's own. What it says is a [`Word`]; the kernel's `struct statfs` of `/tmp` comes along when the program has ended.
 
 use std::arch::global_asm;
 
@@ -44,7 +44,7 @@ cofferdam_attendant_begin:
     lea r13, [rsp + 8]
     lea r14, [r13 + r12*8 + 8]
     mov edi, 127
-    cmp r12, 7
+    cmp r12, 8
     jb .Lexit
     // bubblewrap adds its own PWD.
     mov rsi, r14
@@ -98,21 +98,63 @@ cofferdam_attendant_begin:
     mov edi, 2
     mov eax, 3
     syscall
-    sub rsp, 144
+    sub rsp, 288
+    // ebp: how to wait. r12: how many tasks of this kernel are too many; none to be counted: for as long as it takes.
+    mov ebp, 0x40000000
+    mov rdi, [r13 + 40]
+    call .Lnumber
+    mov r12, rax
+    test rax, rax
+    jz .Lwait
+    or ebp, 1
+    mov qword ptr [rsp + 136], 0
+    mov qword ptr [rsp + 144], 10000000
+    mov qword ptr [rsp + 152], 0x10000
+    xor edi, edi
+    lea rsi, [rsp + 152]
+    xor edx, edx
+    mov r10d, 8
+    mov eax, 14 // rt_sigprocmask(SIG_BLOCK, SIGCHLD)
+    syscall
 .Lwait:
     mov rdi, -1
     lea rsi, [rsp + 128]
-    mov edx, 0x40000000
+    mov edx, ebp
     xor r10d, r10d
-    mov eax, 61 // wait4(-1, ..., __WALL)
+    mov eax, 61 // wait4(-1, ..., __WALL and, where tasks are counted, WNOHANG)
     syscall
     cmp rax, rbx
     je .Lended
     test rax, rax
+    jz .Lcount
     jns .Lwait
     cmp rax, -4
     je .Lwait
     mov edi, 127
+    jmp .Lexit
+.Lcount:
+    lea rdi, [rsp + 160]
+    mov eax, 99 // sysinfo
+    syscall
+    movzx eax, word ptr [rsp + 240]
+    cmp rax, r12
+    jae .Ltoo_many
+    lea rdi, [rsp + 152]
+    xor esi, esi
+    lea rdx, [rsp + 136]
+    mov r10d, 8
+    mov eax, 128 // rt_sigtimedwait: until a child ends, or for ten milliseconds
+    syscall
+    jmp .Lwait
+.Ltoo_many: // everything ends with the first process of this kernel
+    mov dword ptr [rsp], 7
+    mov [rsp + 4], eax
+    mov rdi, r15
+    mov rsi, rsp
+    mov edx, 128
+    mov eax, 1
+    syscall
+    mov edi, 137
     jmp .Lexit
 .Lended:
     mov dword ptr [rsp], 1
@@ -260,7 +302,7 @@ cofferdam_attendant_begin:
     jmp .Llimit
 
 .Lprogram: // r12: its arguments, behind the empty path
-    lea rbx, [r13 + 40]
+    lea rbx, [r13 + 48]
     mov r12, rbx
 .Lskip:
     mov rax, [r12]
@@ -350,6 +392,8 @@ pub enum Word {
         /// `None` where the kernel did not say.
         scratch: Option<ScratchLeft>,
     },
+    /// There were as many tasks as are too many, and the attendant has ended everything.
+    TooManyTasks,
     /// The program was not executed.
     Failed { at: FailedAt, errno: i32 },
 }
@@ -406,6 +450,7 @@ impl Word {
             3 => FailedAt::Cwd,
             4 => FailedAt::Rlimits,
             6 => FailedAt::Identity,
+            7 => return Some(Self::TooManyTasks),
             5 => FailedAt::Fork,
             _ => return None,
         };
@@ -423,10 +468,15 @@ mod tests {
 
     /// Runs the attendant as a plain process; it tells into a file.
     fn attend(limits: &str, cwd: &str, rest: &[&str]) -> (Output, Option<Word>) {
-        attend_as("", limits, cwd, rest)
+        attend_as(("", ""), limits, cwd, rest)
     }
 
-    fn attend_as(identity: &str, limits: &str, cwd: &str, rest: &[&str]) -> (Output, Option<Word>) {
+    fn attend_as(
+        (identity, tasks): (&str, &str),
+        limits: &str,
+        cwd: &str,
+        rest: &[&str],
+    ) -> (Output, Option<Word>) {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("attendant");
         let mut file = std::fs::File::create(&program).unwrap();
@@ -439,7 +489,7 @@ mod tests {
         let reader = std::fs::File::open(&told).unwrap();
         let output = Command::new(&program)
             .arg(&told)
-            .args([limits, cwd, identity])
+            .args([limits, cwd, identity, tasks])
             .args(rest)
             .env_clear()
             .env("A", "1")
@@ -488,7 +538,7 @@ mod tests {
     #[test]
     fn root_becomes_somebody_else_and_keeps_nothing_or_the_program_does_not_run() {
         let script = "id -u; id -G; grep CapPrm /proc/self/status; grep CapBnd /proc/self/status";
-        let (output, word) = attend_as("1234", "", "/", &["/bin/sh", "", "sh", "-c", script]);
+        let (output, word) = attend_as(("1234", ""), "", "/", &["/bin/sh", "", "sh", "-c", script]);
         if !rustix::process::geteuid().is_root() {
             let at = FailedAt::Identity;
             let errno = libc::EPERM;
@@ -499,6 +549,19 @@ mod tests {
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(text, format!("1234\n1234\n{nothing}"));
         assert_eq!(ended(word), 0);
+    }
+
+    #[test]
+    fn as_many_tasks_as_are_too_many_end_everything() {
+        let program = ["/bin/sh", "", "sh", "-c", "sleep 0.1; exit 3"];
+        // The kernel of a test is the host's.
+        let (output, word) = attend_as(("", "1"), "", "/", &program);
+        assert_eq!(
+            (word, output.status.code()),
+            (Some(Word::TooManyTasks), Some(137))
+        );
+        let (output, word) = attend_as(("", "65535"), "", "/", &program);
+        assert_eq!((ended(word), output.status.code()), (3 << 8, Some(3)));
     }
 
     #[test]

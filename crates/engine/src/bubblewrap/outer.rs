@@ -91,6 +91,7 @@ pub(crate) fn draw(
         request,
         rlimits,
         becomes: None,
+        most_tasks: None,
     }));
     let place = c_string(bwrap.clone().into_os_string())?;
     let argv = argv.into_iter().map(c_string).collect::<Result<_, _>>()?;

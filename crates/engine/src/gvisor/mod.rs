@@ -4,4 +4,4 @@ mod bundle;
 mod outer;
 mod premises;
 
-pub(crate) use outer::{TOOL_PROCESSES, draw, find};
+pub(crate) use outer::{draw, find, tasks_on_host};

@@ -36,6 +36,7 @@ pub(crate) struct Attended {
 pub(crate) struct Told {
     pub(crate) report: Report,
     scratch: Option<ScratchLeft>,
+    word: Option<Word>,
     /// Lasts as long as anything of the run is asked for.
     attended: Option<Attended>,
 }
@@ -47,6 +48,8 @@ pub(crate) struct Hearing<'a> {
     pub(crate) rlimits: &'a [(Resource, u64)],
     /// Whom the program becomes, where the tool starts the attendant as root of its own kernel.
     pub(crate) becomes: Option<u32>,
+    /// How many tasks the tool's own kernel may have, where the attendant has to count them.
+    pub(crate) most_tasks: Option<u64>,
 }
 
 /// The attendant's arguments behind its name and the place where it tells.
@@ -58,7 +61,16 @@ pub(crate) fn words(hearing: &Hearing<'_>) -> Vec<OsString> {
         .collect();
     let (cwd, candidates) = program::place(hearing.request);
     let becomes = hearing.becomes.map(|id| id.to_string()).unwrap_or_default();
-    let mut words = vec![OsString::from(limits.join(",")), cwd, becomes.into()];
+    // One more than the program's is the attendant.
+    let too_many = hearing
+        .most_tasks
+        .map(|most| most.saturating_add(2).to_string());
+    let mut words = vec![
+        OsString::from(limits.join(",")),
+        cwd,
+        becomes.into(),
+        too_many.unwrap_or_default().into(),
+    ];
     words.extend(candidates);
     words.push(OsString::new());
     words.extend(hearing.request.argv.iter().cloned());
@@ -80,9 +92,12 @@ pub(crate) fn given(content: &[u8]) -> Result<OwnedFd, EngineError> {
 }
 
 impl Attended {
+    fn word(&self) -> Option<Word> {
+        read(&self.told, MESSAGE).and_then(|bytes| Word::read(&bytes))
+    }
+
     /// Puts what the attendant said in the place of what is known of the tool's own process. What stopped the tool, or kept it from being started, stays.
-    fn hear(&self, report: Report) -> (Report, Option<ScratchLeft>) {
-        let word = read(&self.told, MESSAGE).and_then(|bytes| Word::read(&bytes));
+    fn hear(&self, report: Report, word: Option<Word>) -> (Report, Option<ScratchLeft>) {
         let nothing = |report| (report, None);
         match (report, word) {
             (Report::Ended(_) | Report::InitGone, Some(Word::Ended { status, scratch })) => {
@@ -116,13 +131,15 @@ impl Attended {
 impl Told {
     /// Without a tool, what init reported is all there is.
     pub(crate) fn of(attended: Option<Attended>, report: Report) -> Self {
+        let word = attended.as_ref().and_then(Attended::word);
         let (report, scratch) = match &attended {
-            Some(attended) => attended.hear(report),
+            Some(attended) => attended.hear(report, word),
             None => (report, None),
         };
         Self {
             report,
             scratch,
+            word,
             attended,
         }
     }
@@ -137,6 +154,12 @@ impl Told {
             .zip(attended.tool_processes)
             .map(|(peak, tool)| peak.saturating_sub(tool).max(1));
         usage.disk = self.scratch.map(|scratch| Bytes::new(scratch.used_bytes));
+    }
+
+    /// A limit that the attendant held.
+    pub(crate) fn cause(&self, processes: Cap<u64>) -> Option<StopCause> {
+        let limit = processes.at_most()?;
+        (self.word == Some(Word::TooManyTasks)).then_some(StopCause::Processes { limit })
     }
 
     /// After a failure: whether the scratch space was full.
@@ -238,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_attendants_word_comes_before_the_tools_exit_code() {
-        let heard = |told: &[u8], status| attended(told, status).hear(ENDED).0;
+        let heard = |told: &[u8], status| Told::of(Some(attended(told, status)), ENDED).report;
         assert_eq!(heard(&message(1, 137 << 8), BEGAN), ENDED);
         let killed = Report::Ended(WaitStatus::Signaled { signal: 9 });
         assert_eq!(heard(&message(1, 9), BEGAN), killed);

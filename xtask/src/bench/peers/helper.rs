@@ -30,7 +30,7 @@ pub(super) fn build(root: &Path) -> Result<PathBuf, String> {
             .args(words)
             .arg("--message-format=json-render-diagnostics"),
     )?;
-    let built = messages.lines().filter_map(|line| {
+    let mut built = messages.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message.get("executable")?.as_str().map(PathBuf::from)
     });
