@@ -182,7 +182,9 @@ impl<'h> Launch<'h> {
             .env_remove("COFFERDAM_NO_CGROUPS")
             .env_remove("COFFERDAM_HISTORY")
             .env("COFFERDAM_DATA_DIR", self.host.history(self.way))
-            .env("XDG_CONFIG_HOME", Path::new("/nonexistent"));
+            .env("XDG_CONFIG_HOME", Path::new("/nonexistent"))
+            // What one test's runs have in the way of files, no other test finds.
+            .env("XDG_RUNTIME_DIR", self.host.history(self.way));
         match self.way {
             Way::Root => {}
             Way::RootWithoutCgroups => {

@@ -15,6 +15,10 @@ pub enum Need {
     Gcc,
     /// A file of the host's /usr, such as the program of a package.
     Installed(&'static str),
+    /// The host's `bwrap`.
+    Bubblewrap,
+    /// The host's `runsc`.
+    Gvisor,
     /// Two CPUs, for what is about sharing them.
     TwoCpus,
 }
@@ -29,15 +33,21 @@ impl Need {
             Self::UnprivilegedUser => is_root() && users_may_unshare(),
             // Inside, only the host's /usr is in view.
             Self::Python => std::path::Path::new("/usr/bin/python3").exists(),
-            Self::Gcc => Command::new("gcc")
-                .arg("--version")
-                .stdout(Stdio::null())
-                .status()
-                .is_ok_and(|status| status.success()),
+            Self::Gcc => answers("gcc"),
+            Self::Bubblewrap => answers("bwrap"),
+            Self::Gvisor => answers("runsc"),
             Self::Installed(path) => std::path::Path::new(path).exists(),
             Self::TwoCpus => std::thread::available_parallelism().is_ok_and(|n| n.get() >= 2),
         }
     }
+}
+
+fn answers(tool: &str) -> bool {
+    Command::new(tool)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 /// Whether all needs are met. Panics in CI when one is not.

@@ -7,6 +7,7 @@ mod flood;
 mod history;
 mod latency;
 mod memory;
+pub(crate) mod peers;
 mod report;
 mod stats;
 mod throughput;

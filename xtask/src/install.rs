@@ -25,7 +25,12 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "bubblewrap",
         shows: "bwrap",
-        reason: "what the benchmarks compare with",
+        reason: "a backend, and what the benchmarks compare with",
+    },
+    Package {
+        name: "runsc",
+        shows: "runsc",
+        reason: "gVisor, a backend",
     },
     Package {
         name: "python3",
@@ -139,9 +144,38 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
+/// Sandboxes of others, for the benchmark that compares with them.
+const PEERS: &[Package] = &[
+    Package {
+        name: "crun",
+        shows: "crun",
+        reason: "an OCI runtime to compare with",
+    },
+    Package {
+        name: "runc",
+        shows: "runc",
+        reason: "an OCI runtime to compare with",
+    },
+    Package {
+        name: "firejail",
+        shows: "firejail",
+        reason: "a sandbox to compare with",
+    },
+];
+
 /// Installs what is missing when that is possible; otherwise says what to do and goes on.
 pub(crate) fn packages() -> Result<(), String> {
-    let missing: Vec<&Package> = PACKAGES
+    install(PACKAGES)
+}
+
+/// The same with what only comparisons need.
+pub(crate) fn peers() -> Result<(), String> {
+    packages()?;
+    install(PEERS)
+}
+
+fn install(packages: &[Package]) -> Result<(), String> {
+    let missing: Vec<&Package> = packages
         .iter()
         .filter(|package| !is_there(package.shows))
         .collect();

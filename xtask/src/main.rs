@@ -6,6 +6,7 @@
 )]
 
 mod bench;
+mod conformance;
 mod generate;
 mod install;
 mod process;
@@ -22,6 +23,9 @@ cargo xtask tidy                     check what the compiler cannot: file heads 
 cargo xtask generate [--check]       write the generated files, or only say whether they are current
 cargo xtask bench [--quick] [--json] [--unprivileged] [--daemon] [--soak TIME]
                                      measure against bare processes and bubblewrap; fails when a promise is broken
+cargo xtask bench peers [--quick] [--rounds N] [--out DIR]
+                                     measure against every sandbox that can be had; writes docs/benchmarks/peers.{json,svg}
+cargo xtask conformance              run hostile programs against every backend; writes docs/conformance.md
 cargo xtask help                     this text
 ";
 
@@ -33,8 +37,11 @@ fn main() -> ExitCode {
         ["test"] => test::run(&root, &[]),
         ["test", "--", nextest @ ..] => test::run(&root, nextest),
         ["tidy"] => tidy::run(&root),
+        ["conformance"] => conformance::run(&root),
         ["generate"] => generate::run(&root, generate::Mode::Write),
         ["generate", "--check"] => generate::run(&root, generate::Mode::Check),
+        ["bench", "peers", flags @ ..] => bench::peers::Options::parse(flags)
+            .and_then(|options| bench::peers::run(&root, &options)),
         ["bench", flags @ ..] => {
             bench::Options::parse(flags).and_then(|options| bench::run(&root, options))
         }

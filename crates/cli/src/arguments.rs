@@ -171,7 +171,7 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) on_output_limit: OnOutputLimit,
 
-    /// How to isolate: `native`, or `host` for limits without any isolation.
+    /// How to isolate: `native`, `bubblewrap` or `gvisor` where they are installed, or `host` for limits without any isolation; docs/backends.md compares them.
     #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
     pub(crate) backend: Option<Choice>,
     /// Run even if this limit cannot be enforced here. Can be given more than once.
@@ -267,7 +267,7 @@ pub(crate) struct ExecuteArgs {
     /// The directory the work is about, seen inside as /work; writable only if the payload says `filesystem_write`.
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// How to isolate: `native` (default), or `host` for limits without any isolation.
+    /// How to isolate: `native` (default), `bubblewrap`, `gvisor`, or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
     pub(crate) backend: Option<Choice>,
     #[command(flatten)]
@@ -349,6 +349,7 @@ Examples:
   cofferdam run -- python3 -c 'print(\"hello\")'
   cofferdam run --timeout 2s --memory 64m --workspace ./job:rw --stdin input.txt -- ./solve
   cofferdam run --json -- sh -c 'echo out; echo err >&2; exit 3'
+  cofferdam run --backend gvisor --workspace ./job -- ./suspicious
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
   cofferdam run --language c main.c --inputs tests/

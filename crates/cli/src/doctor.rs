@@ -102,6 +102,9 @@ fn table(report: &Report, paint: Paint) -> String {
     text.push('\n');
     let mut rows: Vec<Row> = report.limits.iter().map(limit_row).collect();
     section(&mut text, "LIMITS", &mut rows, paint);
+    text.push('\n');
+    let mut rows: Vec<Row> = report.backends.iter().map(layer_row).collect();
+    section(&mut text, "OTHER BACKENDS", &mut rows, paint);
     let sum = if report.works {
         "`cofferdam run` works here with its defaults."
     } else {
@@ -224,6 +227,13 @@ mod tests {
             run,
             layers: vec![proc],
             limits: vec![memory, cpus],
+            backends: vec![Finding {
+                name: "bubblewrap",
+                mark: Mark::Missing,
+                found: "-".to_owned(),
+                why: Some("there is no `bwrap`".to_owned()),
+                fix: None,
+            }],
             took_ms: 1.0,
         }
     }
@@ -242,6 +252,10 @@ ISOLATION
 LIMITS
   ok       memory             cgroup2  exact, by the kernel  stopped
   missing  cpus (fractional)  -        not held              stopped
+
+OTHER BACKENDS
+  missing  bubblewrap  -
+           why: there is no `bwrap`
 
 `cofferdam run` works here with its defaults.
 ";

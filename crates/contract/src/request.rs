@@ -78,6 +78,10 @@ pub enum MountAccess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackendName {
     Native,
+    /// Walls built by the `bwrap` of the host.
+    Bubblewrap,
+    /// A kernel of its own, in user space: the `runsc` of the host.
+    Gvisor,
     /// Limits without isolation; only ever used when named.
     Host,
 }
@@ -96,6 +100,8 @@ impl BackendName {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Native => "native",
+            Self::Bubblewrap => "bubblewrap",
+            Self::Gvisor => "gvisor",
             Self::Host => "host",
         }
     }

@@ -27,6 +27,7 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
     check_mounts(&request.mounts, &mut found);
     match request.backend {
         BackendName::Native => {}
+        BackendName::Bubblewrap | BackendName::Gvisor => check_outer_walls(request, &mut found),
         BackendName::Host => check_without_isolation(request, &mut found),
     }
     found.extend(request.limits.problems());
@@ -175,6 +176,20 @@ fn check_without_isolation(request: &Request, found: &mut Vec<Problem>) {
             "workspace",
             workspace.path.display(),
             format!("the host backend cannot make it {promise}; say that it is writable with :rw, or {FIX}"),
+        ));
+    }
+}
+
+/// What tools that build walls for us cannot do.
+fn check_outer_walls(request: &Request, found: &mut Vec<Problem>) {
+    let backend = request.backend.as_str();
+    if let Some(workspace) = &request.workspace
+        && workspace.access == WorkspaceAccess::CopyOnWrite
+    {
+        found.push(Problem::new(
+            "workspace",
+            workspace.path.display(),
+            format!("the {backend} backend cannot make it copy-on-write; use :ro or :rw, or --backend native"),
         ));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Start reading in [`pipeline`].
 
+mod bubblewrap;
 pub mod capture;
 mod changes;
 mod cpu_account;
@@ -11,10 +12,12 @@ mod disk_walk;
 pub mod doctor;
 pub mod error;
 mod feed;
+mod gvisor;
 pub mod host;
 mod live_usage;
 mod memory_count;
 mod native;
+mod outer;
 pub mod pipeline;
 mod plan;
 pub mod pool;

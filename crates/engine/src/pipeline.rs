@@ -14,7 +14,7 @@ use cofferdam_contract::record::{FinishedRun, RunRecord};
 use cofferdam_contract::request::{Grant, MountAccess, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
 use cofferdam_store::RunId;
-use cofferdam_sys::blueprint::{Identity, Isolation, Privileged};
+use cofferdam_sys::blueprint::{Isolation, Privileged};
 use cofferdam_sys::cgroup::RunGroup;
 use cofferdam_sys::descendants;
 use cofferdam_sys::protocol::{Given, ProcView};
@@ -156,7 +156,15 @@ fn start<'a>(
         errand,
         bounds,
         mut terms,
+        attended,
     } = plan;
+    if let Some(&(uid, gid)) = errand
+        .departure
+        .as_ref()
+        .and_then(|gone| gone.identity.as_ref())
+    {
+        hand_over(uid, gid, ends.into_iter().flatten())?;
+    }
     let children_before = adopt_orphans(&enclosure)?;
     let copied = seat.as_ref().and_then(Seat::copied);
     let stand = match seat {
@@ -174,7 +182,10 @@ fn start<'a>(
         sandbox,
     } = stand;
     if let Isolation::Namespaces(identity) = sandbox.blueprint().isolation {
-        hand_over(&identity, ends.into_iter().flatten())?;
+        if identity.privileged == Privileged::Yes {
+            let (uid, gid) = (identity.outside_uid, identity.outside_gid);
+            hand_over(uid, gid, ends.into_iter().flatten())?;
+        }
         terms.isolation = walls::isolation(&identity, host);
         if let Some(name) = copied {
             terms
@@ -210,6 +221,7 @@ fn start<'a>(
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
         recorder,
         watch,
+        attended,
         cancel: streams.cancel,
         children_before,
         terms,
@@ -234,7 +246,8 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
         ended
             .terms
             .isolation
-            .insert("proc".to_owned(), proc.to_owned());
+            .entry("proc".to_owned())
+            .or_insert_with(|| proc.to_owned());
     }
     RunRecord::new(FinishedRun {
         run_id: birth.run_id.to_string(),
@@ -273,16 +286,11 @@ fn pipe(ours: Ours) -> Result<(OwnedFd, OwnedFd), EngineError> {
 
 /// A pipe belongs to whoever makes it; the program could not open `/dev/stdout` if that were somebody else.
 fn hand_over<'a>(
-    identity: &Identity,
+    uid: u32,
+    gid: u32,
     ends: impl Iterator<Item = &'a OwnedFd>,
 ) -> Result<(), EngineError> {
-    if identity.privileged == Privileged::No {
-        return Ok(());
-    }
-    let (uid, gid) = (
-        Uid::from_raw(identity.outside_uid),
-        Gid::from_raw(identity.outside_gid),
-    );
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     for end in ends {
         rustix::fs::fchown(end, Some(uid), Some(gid))
             .map_err(EngineError::system("hand over a pipe"))?;

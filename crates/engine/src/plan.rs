@@ -14,8 +14,11 @@ use cofferdam_sys::protocol::RESULT_FD;
 use cofferdam_sys::seccomp::{Listener, Variant, Variants};
 use rustix::process::Resource;
 
+use crate::bubblewrap;
 use crate::error::EngineError;
+use crate::gvisor;
 use crate::host::Host;
+use crate::outer::Attended;
 use crate::program;
 use crate::walls::Walls;
 
@@ -26,13 +29,15 @@ pub(crate) struct Plan {
     pub(crate) errand: Errand,
     pub(crate) bounds: Bounds,
     pub(crate) terms: Terms,
+    /// Where a tool builds the walls: what is kept to hear how it went.
+    pub(crate) attended: Option<Attended>,
 }
 
 /// What is put around the program.
 #[derive(Debug)]
 pub(crate) enum Enclosure {
     Walls(Walls),
-    /// Limits only: the `host` backend.
+    /// Limits only: the `host` backend, and tools that build walls themselves.
     None(Blueprint),
 }
 
@@ -83,23 +88,50 @@ pub(crate) fn plan(
         request.env.push((RESULT_VARIABLE.into(), number.into()));
     }
     let means = Means::of(&request, host)?;
-    let errand = Errand {
-        program: program::lay_out(&request)?,
-        rlimits: rlimits(&request, means.hold(LimitName::Processes, Enforcer::Rlimit)),
+    let rlimits = rlimits(&request, &means);
+    let outer = match request.backend {
+        BackendName::Native | BackendName::Host => None,
+        BackendName::Bubblewrap => {
+            let (cpus, variants) = (means.cpus, means.variants);
+            Some(bubblewrap::draw(&request, &rlimits, cpus, variants, host)?)
+        }
+        BackendName::Gvisor => Some(gvisor::draw(&request, &rlimits, means.cpus, channel, host)?),
     };
-    let enclosure = match request.backend {
-        BackendName::Native => Enclosure::Walls(means.walls(&request, evidence)),
-        BackendName::Host => Enclosure::None(host_blueprint(means.cpus, host)),
+    let (enclosure, errand, attended, isolation) = match outer {
+        Some(outer) => {
+            let errand = Errand {
+                program: outer.program,
+                rlimits: vec![(Resource::Core, 0)],
+                departure: Some(outer.departure),
+            };
+            let enclosure = Enclosure::None(outer.blueprint);
+            (enclosure, errand, Some(outer.attended), outer.isolation)
+        }
+        None => {
+            let errand = Errand {
+                program: program::lay_out(&request)?,
+                rlimits,
+                departure: None,
+            };
+            let enclosure = match request.backend {
+                BackendName::Host => Enclosure::None(host_blueprint(means.cpus, host)),
+                BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => {
+                    Enclosure::Walls(means.walls(&request, evidence))
+                }
+            };
+            (enclosure, errand, None, BTreeMap::new())
+        }
     };
     Ok(Plan {
         enclosure,
         errand,
+        attended,
         bounds: means.bounds,
         terms: Terms {
             request,
             parallelism: means.parallelism(host),
             enforced_by: means.enforced_by,
-            isolation: BTreeMap::new(),
+            isolation,
             variants: means.variants,
         },
     })
@@ -127,7 +159,9 @@ impl Means {
             means.bounds.memory_bytes = limits.memory.at_most().map(Bytes::get);
         }
         if means.hold_in_group(LimitName::Processes) {
-            means.bounds.processes = limits.processes.at_most();
+            let processes = limits.processes.at_most();
+            means.bounds.processes =
+                processes.map(|processes| tasks_in_group(request.backend, processes));
         }
         if means.hold_in_group(LimitName::Cpus) {
             means.bounds.cpu_milli = limits.cpus.at_most().map(CpuShare::milli);
@@ -227,12 +261,12 @@ impl Choice<'_> {
         hold(
             LimitName::Memory,
             is_limited(&limits.memory),
-            vec![grouped(controllers.memory).unwrap_or(Enforcer::Poll)],
+            vec![self.memory(grouped(controllers.memory))?],
         );
         hold(
             LimitName::Processes,
             is_limited(&limits.processes),
-            vec![self.processes(grouped(controllers.pids))?],
+            self.processes(grouped(controllers.pids))?,
         );
         hold(LimitName::Disk, is_limited(&limits.disk), self.disk());
         hold(
@@ -245,14 +279,32 @@ impl Choice<'_> {
 
     /// Inside a user namespace the kernel counts processes per namespace, so a resource limit bounds the tree; without one it would count all
     /// processes of the caller.
-    fn processes(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
-        match (group, self.request.backend) {
-            (Some(group), _) => Ok(group),
-            (None, BackendName::Native) => Ok(Enforcer::Rlimit),
+    fn processes(&self, group: Option<Enforcer>) -> Result<Vec<Enforcer>, EngineError> {
+        let one = match (group, self.request.backend) {
+            // Its kernel knows how many there are, and the attendant asks it; the group keeps the host safe.
+            (group, BackendName::Gvisor) => {
+                return Ok([Some(Enforcer::Poll), group].into_iter().flatten().collect());
+            }
+            (Some(group), _) => group,
+            (None, BackendName::Native | BackendName::Bubblewrap) => Enforcer::Rlimit,
             (None, BackendName::Host) => self.unheld(
                 LimitName::Processes,
                 is_limited(&self.request.limits.processes),
                 "there is no control group, and without a user namespace the kernel counts all processes of the user",
+            )?,
+        };
+        Ok(vec![one])
+    }
+
+    /// The supervisor's looks do not see memory behind a tool's walls that nobody maps.
+    fn memory(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
+        match (group, self.request.backend) {
+            (Some(group), _) => Ok(group),
+            (None, BackendName::Native | BackendName::Host) => Ok(Enforcer::Poll),
+            (None, BackendName::Bubblewrap | BackendName::Gvisor) => self.unheld(
+                LimitName::Memory,
+                is_limited(&self.request.limits.memory),
+                "there is no control group, and memory behind these walls cannot be counted from outside",
             ),
         }
     }
@@ -264,15 +316,17 @@ impl Choice<'_> {
             .as_ref()
             .map(|workspace| workspace.access);
         match (self.request.backend, workspace) {
-            (BackendName::Native, Some(WorkspaceAccess::ReadWrite)) => {
-                vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll]
-            }
-            (BackendName::Native, _) if self.writable_mount() => {
-                vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll]
-            }
-            (BackendName::Native, _) => vec![Enforcer::Tmpfs, Enforcer::Rlimit],
             (BackendName::Host, Some(_)) => vec![Enforcer::Rlimit, Enforcer::Poll],
             (BackendName::Host, None) => vec![Enforcer::Rlimit],
+            (
+                BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor,
+                Some(WorkspaceAccess::ReadWrite),
+            ) => vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll],
+            (BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor, _) => {
+                let mut by = vec![Enforcer::Tmpfs, Enforcer::Rlimit];
+                by.extend(self.writable_mount().then_some(Enforcer::Poll));
+                by
+            }
         }
     }
 
@@ -290,7 +344,9 @@ impl Choice<'_> {
         match (group, self.request.backend) {
             (Some(group), _) => Ok(group),
             // Whole CPUs can be given by affinity, which the filter keeps the program from widening.
-            (None, BackendName::Native) if share.milli().is_multiple_of(1000) => {
+            (None, BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor)
+                if share.milli().is_multiple_of(1000) =>
+            {
                 Ok(Enforcer::Affinity)
             }
             (None, _) => self.unheld(
@@ -332,7 +388,17 @@ pub(crate) fn choose(count: usize, host: &Host) -> Vec<usize> {
         .collect()
 }
 
-fn rlimits(request: &Request, count_processes: bool) -> Vec<(Resource, u64)> {
+/// How many tasks the control group may hold for so many of the program's: a tool has some of its own.
+const fn tasks_in_group(backend: BackendName, processes: u64) -> u64 {
+    match backend {
+        BackendName::Native | BackendName::Host => processes,
+        BackendName::Bubblewrap => processes.saturating_add(bubblewrap::TOOL_PROCESSES),
+        BackendName::Gvisor => gvisor::tasks_on_host(processes),
+    }
+}
+
+fn rlimits(request: &Request, means: &Means) -> Vec<(Resource, u64)> {
+    let count_processes = means.hold(LimitName::Processes, Enforcer::Rlimit);
     let limits = &request.limits;
     let mut set = vec![(Resource::Core, 0)];
     let mut lower = |resource: Resource, value: u64| {
@@ -353,8 +419,12 @@ fn rlimits(request: &Request, count_processes: bool) -> Vec<(Resource, u64)> {
         lower(Resource::Cpu, seconds);
     }
     if let (Cap::AtMost(processes), true) = (limits.processes, count_processes) {
-        // Init is the namespace's first process.
-        lower(Resource::Nproc, processes.saturating_add(1));
+        // Init is the namespace's first process; of bwrap's, one is outside.
+        let others = match request.backend {
+            BackendName::Bubblewrap => bubblewrap::TOOL_PROCESSES.saturating_sub(1),
+            BackendName::Native | BackendName::Gvisor | BackendName::Host => 1,
+        };
+        lower(Resource::Nproc, processes.saturating_add(others));
     }
     set
 }

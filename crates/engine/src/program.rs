@@ -55,10 +55,19 @@ pub(crate) fn clean_environment() -> Vec<(OsString, OsString)> {
     .collect()
 }
 
+/// Where the program starts, and the paths to try for it.
+pub(crate) fn place(request: &Request) -> (OsString, Vec<OsString>) {
+    let env = environment(request);
+    let name = request.argv.first().map(OsString::as_os_str);
+    let candidates = candidates(name.unwrap_or_default(), &env);
+    let candidates = candidates.into_iter().map(OsString::from_vec).collect();
+    (working_directory(request), candidates)
+}
+
 /// The clean environment, then what the caller added or replaced.
-fn environment(request: &Request) -> Vec<(OsString, OsString)> {
+pub(crate) fn environment(request: &Request) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = match request.backend {
-        BackendName::Native => clean_environment(),
+        BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => clean_environment(),
         BackendName::Host => HOST_INHERITS
             .iter()
             .filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)))
@@ -78,10 +87,12 @@ fn working_directory(request: &Request) -> OsString {
         return cwd.clone().into_os_string();
     }
     match (request.backend, &request.workspace) {
-        (BackendName::Native, Some(_)) => Workspace::INSIDE.into(),
-        (BackendName::Native, None) => HOME.into(),
         (BackendName::Host, Some(workspace)) => workspace.path.clone().into_os_string(),
         (BackendName::Host, None) => ".".into(),
+        (BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor, Some(_)) => {
+            Workspace::INSIDE.into()
+        }
+        (BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor, None) => HOME.into(),
     }
 }
 
@@ -113,7 +124,9 @@ pub(crate) fn name(request: &Request) -> String {
 pub(crate) fn not_found(request: &Request) -> String {
     let name = name(request);
     let inside = match request.backend {
-        BackendName::Native => " inside the sandbox",
+        BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => {
+            " inside the sandbox"
+        }
         BackendName::Host => "",
     };
     let mut message = format!("`{name}` was not found{inside}");

@@ -45,6 +45,10 @@ pub(crate) enum Report {
         stage: Stage,
         errno: i32,
     },
+    /// The tool that builds the walls ended before the program could begin.
+    ToolFailed {
+        tool: &'static str,
+    },
     /// Nothing: the kernel or somebody outside killed it.
     InitGone,
 }
@@ -58,7 +62,10 @@ impl Report {
     pub(crate) fn is_failure(self) -> bool {
         match self {
             Self::Ended(status) => status != WaitStatus::Exited { code: 0 },
-            Self::SetupFailed { .. } | Self::ExecFailed { .. } | Self::InitGone => false,
+            Self::SetupFailed { .. }
+            | Self::ExecFailed { .. }
+            | Self::ToolFailed { .. }
+            | Self::InitGone => false,
         }
     }
 }
@@ -86,6 +93,18 @@ pub(crate) fn settle(evidence: Evidence<'_>) -> Ending {
         Report::ExecFailed { stage, errno } => {
             Ending::NeverStarted(exec_failure(request, stage, errno))
         }
+        // A limit can be too small for the tool itself.
+        Report::ToolFailed { tool } => match refused {
+            Some(cause) => Ending::Stopped(cause),
+            None => Ending::NeverStarted(SetupFailure {
+                kind: SetupFailureKind::Sandbox,
+                step: "build the sandbox".to_owned(),
+                message: format!(
+                    "{tool} could not build the sandbox; it says why on standard error; `cofferdam doctor` shows what this host allows"
+                ),
+                errno: None,
+            }),
+        },
         Report::Ended(WaitStatus::Exited { code: 0 }) => Ending::Exited { code: 0 },
         Report::Ended(status) => match (refused.or(disk), status) {
             (Some(cause), _) => Ending::Stopped(cause),

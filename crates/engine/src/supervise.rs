@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use crate::capture::{Budget, Drain, Drained, ResultDrain};
 use crate::denials;
 use crate::feed::Feed;
+use crate::outer::{Attended, Told};
 use crate::plan::Terms;
 use crate::recording::Recorder;
 use crate::settle::{self, Evidence, Report, Started};
@@ -47,6 +48,8 @@ pub(crate) struct Running<'a> {
     /// Where the run is being written down, if it is.
     pub(crate) recorder: Option<Recorder>,
     pub(crate) watch: Watch,
+    /// Where a tool has built the walls.
+    pub(crate) attended: Option<Attended>,
     /// Children that this process had before the run; not its business.
     pub(crate) children_before: Vec<u32>,
     /// Readable when the caller wants the run to end.
@@ -341,10 +344,14 @@ impl Supervisor<'_> {
         };
         self.run.feed.close();
         self.last_words();
+        let told = Told::of(self.run.attended.take(), report);
+        let disk = disk.or_else(|| told.disk_cause(self.run.terms.request.limits.disk));
         let ending = settle::settle(Evidence {
             request: &self.run.terms.request,
             steps: &self.run.sandbox.blueprint().steps,
-            cause: self.cause,
+            cause: self
+                .cause
+                .or_else(|| told.cause(self.run.terms.request.limits.processes)),
             refused: self.run.watch.refused(&counters),
             disk,
             started: if self.started.is_some() {
@@ -352,7 +359,7 @@ impl Supervisor<'_> {
             } else {
                 Started::No
             },
-            report,
+            report: told.report,
         });
         let without_route = self
             .routes
@@ -361,6 +368,7 @@ impl Supervisor<'_> {
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
+        told.correct(&mut usage);
         Ok(Ended {
             waste: Waste::new(self.run.sandbox.take_mounts(), self.run.janitor),
             terms: self.run.terms,

@@ -12,7 +12,7 @@ use crate::seccomp::Listener;
 pub struct Blueprint {
     pub isolation: Isolation,
     pub steps: Vec<Step>,
-    /// Mounts that only the parent could prepare (id-mapped ones); [`Step::Adopt`] takes them by index.
+    /// Mounts that only the parent could prepare (id-mapped ones); [`Step::Adopt`] takes them by index. Without isolation: what a program that builds walls itself is given.
     pub trees: Vec<OwnedFd>,
     /// The classic BPF program; empty for none.
     pub filter: Vec<libc::sock_filter>,

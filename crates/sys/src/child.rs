@@ -16,11 +16,11 @@ use rustix::thread::{CpuSet, UnshareFlags, futex};
 
 use crate::blueprint::{Blueprint, Isolation, Routes};
 use crate::clone;
-use crate::errand::Errand;
+use crate::errand::{Departure, Errand};
 use crate::init::Failure;
 use crate::program::Program;
 use crate::protocol::{self, MAX_FDS, RESULT_FD, Stage};
-use crate::{landlock, network, raw, routes, seccomp};
+use crate::{enclose, landlock, network, raw, routes, seccomp};
 
 const BUILDING: u32 = 0;
 const BUILT: u32 = 1;
@@ -192,6 +192,9 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     if let Some(result) = result {
         result_onto_its_number(result).map_err(at(Stage::Descriptors))?;
     }
+    if let Some(departure) = &errand.departure {
+        depart(blueprint, departure).map_err(at(Stage::Identity))?;
+    }
     // Last, since the lowest limit on descriptors leaves no room for ours.
     for (resource, value) in &errand.rlimits {
         let limit = Rlimit {
@@ -203,6 +206,18 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     unblock_signals();
     let _ = protocol::send(start.control, &protocol::started(now_nanos()), &[]);
     Err((Stage::Exec, execute(&errand.program)))
+}
+
+/// After the cgroups, which only we may enter.
+fn depart(blueprint: &Blueprint, departure: &Departure) -> Result<(), Errno> {
+    for given in &blueprint.trees {
+        rustix::io::fcntl_setfd(given, rustix::io::FdFlags::empty())?;
+    }
+    enclose::leave_session_keyring_best_effort();
+    match departure.identity {
+        Some((uid, gid)) => enclose::take_identity(uid, gid),
+        None => Ok(()),
+    }
 }
 
 /// What a process inherits beyond signals and descriptors: a caller that the kernel may not kill for want of memory, or whose addresses are not random, would

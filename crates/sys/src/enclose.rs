@@ -143,7 +143,7 @@ fn await_mapping(control: BorrowedFd<'_>) -> Result<(), Failure> {
     }
 }
 
-fn take_identity(uid: u32, gid: u32) -> Result<(), Errno> {
+pub(crate) fn take_identity(uid: u32, gid: u32) -> Result<(), Errno> {
     let uid = rustix::process::Uid::from_raw(uid);
     let gid = rustix::process::Gid::from_raw(gid);
     rustix::thread::set_thread_groups(&[])?;
@@ -152,7 +152,7 @@ fn take_identity(uid: u32, gid: u32) -> Result<(), Errno> {
 }
 
 /// The caller's session keyring stays outside. Best effort: where a container forbids the call, the filter forbids it to programs too.
-fn leave_session_keyring_best_effort() {
+pub(crate) fn leave_session_keyring_best_effort() {
     const JOIN_SESSION_KEYRING: usize = 1;
     // SAFETY: a null name asks for a new anonymous keyring; nothing is read.
     let _ = unsafe { raw::syscall(libc::SYS_keyctl, [JOIN_SESSION_KEYRING, 0, 0, 0, 0, 0]) };

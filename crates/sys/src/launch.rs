@@ -194,7 +194,12 @@ fn clone_init(inner: &mut Inner, cgroup: Option<BorrowedFd<'_>>) -> Result<(Pid,
 extern "C" fn begin(argument: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `clone_init` handed us a live `Inner`, of which only `stack` changes afterwards, and that we do not look at, and `errand`, which may be set once from another process.
     let inner = unsafe { &*argument.cast::<Inner>() };
-    become_init(inner, inner.order)
+    // Without walls there is nothing to build meanwhile; and a tool that wants to end with its parent must have one that stays, not a thread that has only started it.
+    let order = match inner.blueprint.isolation {
+        Isolation::Namespaces(_) => inner.order,
+        Isolation::None => Order::OneAfterTheOther,
+    };
+    become_init(inner, order)
 }
 
 /// Only dropped when something panics: what it stands in never returns.

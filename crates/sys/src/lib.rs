@@ -7,6 +7,7 @@
     reason = "this crate is the border: every other crate denies unsafe code"
 )]
 
+pub mod attendant;
 pub mod blueprint;
 pub mod cgroup;
 mod child;

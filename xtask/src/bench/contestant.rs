@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::{cargo, read};
 
-const BUBBLEWRAP: &[&str] = &[
+pub(super) const BUBBLEWRAP: &[&str] = &[
     "/usr/bin/bwrap",
     "--unshare-all",
     "--die-with-parent",
@@ -102,7 +102,7 @@ impl Binary {
         Ok(binary)
     }
 
-    fn history(&self) -> PathBuf {
+    pub(super) fn history(&self) -> PathBuf {
         self.dir.join("history")
     }
 
@@ -138,7 +138,7 @@ impl Binary {
         }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.dir.join("cofferdam")
     }
 

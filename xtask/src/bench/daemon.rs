@@ -13,7 +13,8 @@ use std::path::Path;
 use super::Options;
 use super::contestant::Binary;
 use super::report::Report;
-use served::Served;
+pub(super) use http::Client;
+pub(super) use served::Served;
 
 const PROMISED_IDLE_MB: f64 = 30.0;
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 pub(super) struct Stats {
     pub(super) p50_ms: f64,
     pub(super) p95_ms: f64,
+    pub(super) p99_ms: f64,
     pub(super) runs: usize,
 }
 
@@ -22,6 +23,7 @@ impl Stats {
         Some(Self {
             p50_ms: at(50)?,
             p95_ms: at(95)?,
+            p99_ms: at(99)?,
             runs: times.len(),
         })
     }
@@ -39,6 +41,7 @@ mod tests {
             Some(Stats {
                 p50_ms: 50.0,
                 p95_ms: 95.0,
+                p99_ms: 99.0,
                 runs: 100
             })
         );
@@ -48,6 +51,7 @@ mod tests {
             Some(Stats {
                 p50_ms: 7.0,
                 p95_ms: 7.0,
+                p99_ms: 7.0,
                 runs: 1
             })
         );

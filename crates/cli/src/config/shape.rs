@@ -31,6 +31,8 @@ pub(crate) struct FileLayer {
     /// The backend, and the limits for every backend.
     pub(crate) general: Layer,
     native: Layer,
+    bubblewrap: Layer,
+    gvisor: Layer,
     host: Layer,
     pub(crate) history: Vec<Said>,
     /// About the daemon, checked.
@@ -66,6 +68,8 @@ impl FileLayer {
     pub(crate) fn into_layers(self, backend: BackendName) -> (Layer, Layer) {
         match backend {
             BackendName::Native => (self.general, self.native),
+            BackendName::Bubblewrap => (self.general, self.bubblewrap),
+            BackendName::Gvisor => (self.general, self.gvisor),
             BackendName::Host => (self.general, self.host),
         }
     }
@@ -157,9 +161,10 @@ impl Reader<'_> {
                 "limits" => self.limits(&section, node, &[], &mut layer.general),
                 "native" => self.limits(&section, node, &SECTION_ALIASES, &mut layer.native),
                 "host" => self.limits(&section, node, &SECTION_ALIASES, &mut layer.host),
-                "bubblewrap" | "gvisor" => {
-                    self.limits(&section, node, &SECTION_ALIASES, &mut Layer::default())
+                "bubblewrap" => {
+                    self.limits(&section, node, &SECTION_ALIASES, &mut layer.bubblewrap)
                 }
+                "gvisor" => self.limits(&section, node, &SECTION_ALIASES, &mut layer.gvisor),
                 "docker" => self.later(&section, node, &DOCKER),
                 "wasm" => self.later(&section, node, &WASM),
                 name if name == BACKEND.yaml => self.backend(&section, node, &mut layer.general),

@@ -15,9 +15,14 @@ use super::suggest::nearest;
 /// The word for "no limit". There is no number for it.
 pub(crate) const UNLIMITED: &str = "unlimited";
 
-const BACKENDS: [BackendName; 2] = [BackendName::Native, BackendName::Host];
+const BACKENDS: [BackendName; 4] = [
+    BackendName::Native,
+    BackendName::Bubblewrap,
+    BackendName::Gvisor,
+    BackendName::Host,
+];
 /// Backends that configurations may already name, though this version does not have them.
-pub(crate) const LATER_BACKENDS: [&str; 4] = ["docker", "wasm", "bubblewrap", "gvisor"];
+pub(crate) const LATER_BACKENDS: [&str; 2] = ["docker", "wasm"];
 
 /// Nothing that a value can mean is longer.
 const MAX_LEN: usize = 64;
@@ -144,7 +149,7 @@ mod tests {
         );
         assert_eq!(count("100"), Ok(Cap::AtMost(100)));
         assert_eq!(backend("host"), Ok(Choice::Here(BackendName::Host)));
-        assert_eq!(backend("gvisor"), Ok(Choice::Later("gvisor")));
+        assert_eq!(backend("docker"), Ok(Choice::Later("docker")));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use super::backends;
 use super::facts::Facts;
 use super::inside::{self, Inside};
 use super::layers::{self, Walls};
@@ -25,6 +26,7 @@ pub fn examine(host: &Host, cancel: Option<BorrowedFd<'_>>) -> Report {
     let inside = built.map(|tried| Inside::read(&tried.record.stdout.data));
     let layers = layers::find(&bench, &facts, &walls, built.zip(inside.as_ref()));
     let limits = limits::find(&bench, &facts, built.is_some_and(Tried::has_run));
+    let backends = backends::find(&bench);
     Report {
         schema: Report::SCHEMA,
         works,
@@ -32,6 +34,7 @@ pub fn examine(host: &Host, cancel: Option<BorrowedFd<'_>>) -> Report {
         run,
         layers,
         limits,
+        backends,
         took_ms: begun.elapsed().as_secs_f64() * 1000.0,
     }
 }

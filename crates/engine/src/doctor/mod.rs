@@ -1,5 +1,6 @@
 //! What this host can enforce, found by really trying, and the command that would change what it cannot. Nothing is left behind.
 
+mod backends;
 mod examine;
 mod facts;
 mod inside;

@@ -13,6 +13,8 @@ pub struct Report {
     pub run: Finding,
     pub layers: Vec<Finding>,
     pub limits: Vec<LimitFinding>,
+    /// Besides the native one: those that need something installed.
+    pub backends: Vec<Finding>,
     pub took_ms: f64,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// One that no other sandbox alive has; `None` when there are too many.
-    fn take() -> Option<Self> {
+    pub(crate) fn take() -> Option<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let pid = std::process::id();
         let count = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -56,6 +56,12 @@ impl Lease {
             id: MORE_BASE + ((pid & 0x3_ffff) << 12 | own),
             place: Some(place),
         })
+    }
+}
+
+impl Lease {
+    pub(crate) const fn id(&self) -> u32 {
+        self.id
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod identity;
 mod root;
-mod view;
+pub(crate) mod view;
 
-pub(crate) use identity::identify;
-pub(crate) use root::{Scratch, steps};
+pub(crate) use identity::{Lease, identify};
+pub(crate) use root::{DEVICES, LINKS, Scratch, USR_FRIENDS, steps};

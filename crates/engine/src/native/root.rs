@@ -21,8 +21,8 @@ use crate::walls::Walls;
 
 /// Where the scratch file system is put while the root is being built; it exists on every Linux, and the mount is ours alone.
 const BASE: &str = "/tmp";
-const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/urandom"];
-const LINKS: [(&str, &str); 7] = [
+pub(crate) const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/urandom"];
+pub(crate) const LINKS: [(&str, &str); 7] = [
     // One and the same since Linux 5.6.
     ("urandom", "/dev/random"),
     ("/proc/self/fd", "/dev/fd"),
@@ -33,7 +33,7 @@ const LINKS: [(&str, &str); 7] = [
     ("../usr/lib/os-release", "/etc/os-release"),
 ];
 /// Beside /usr: links into it on a merged system, directories of their own elsewhere.
-const USR_FRIENDS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix"];
+pub(crate) const USR_FRIENDS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix"];
 
 /// The bounds of the scratch file system.
 #[derive(Debug, Clone, Copy)]

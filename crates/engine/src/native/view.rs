@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// The files that are written, never taken from the host: who lives here, and what the machine is called.
-pub(super) const ETC_FILES: [(&str, &str); 6] = [
+pub(crate) const ETC_FILES: [(&str, &str); 6] = [
     (
         "/etc/passwd",
         "root:x:0:0:root:/root:/usr/sbin/nologin\n\
@@ -31,7 +31,7 @@ pub(super) const ETC_FILES: [(&str, &str); 6] = [
 ];
 
 /// Public data of the host's /etc that programs need to work: no configuration that could name hosts, users or secrets.
-pub(super) const ETC_FROM_HOST: [&str; 7] = [
+pub(crate) const ETC_FROM_HOST: [&str; 7] = [
     "/etc/ld.so.cache",
     "/etc/alternatives",
     "/etc/ssl/certs",
@@ -42,7 +42,7 @@ pub(super) const ETC_FROM_HOST: [&str; 7] = [
 ];
 
 /// /proc/cpuinfo and /proc/stat with the first `count` CPUs only, renumbered.
-pub(super) fn cpu_files(count: usize) -> [(&'static str, String); 2] {
+pub(crate) fn cpu_files(count: usize) -> [(&'static str, String); 2] {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     [
         ("/proc/cpuinfo", trim_cpuinfo(&read("/proc/cpuinfo"), count)),
@@ -51,7 +51,7 @@ pub(super) fn cpu_files(count: usize) -> [(&'static str, String); 2] {
 }
 
 /// `0-3` or `0`, as /sys/devices/system/cpu/online spells it.
-pub(super) fn cpu_range(count: usize) -> String {
+pub(crate) fn cpu_range(count: usize) -> String {
     match count {
         0 | 1 => "0\n".to_owned(),
         more => format!("0-{}\n", more - 1),

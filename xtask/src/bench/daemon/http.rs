@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 #[derive(Debug)]
-pub(super) struct Client {
+pub(in crate::bench) struct Client {
     stream: BufReader<TcpStream>,
     address: SocketAddr,
 }
@@ -16,7 +16,7 @@ pub(super) struct Client {
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Client {
-    pub(super) fn connect(address: SocketAddr) -> Result<Self, String> {
+    pub(in crate::bench) fn connect(address: SocketAddr) -> Result<Self, String> {
         let open = || {
             let stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
@@ -31,7 +31,7 @@ impl Client {
     }
 
     /// A run that must end well; what the daemon says of it.
-    pub(super) fn run(&mut self, work: &Value) -> Result<Value, String> {
+    pub(in crate::bench) fn run(&mut self, work: &Value) -> Result<Value, String> {
         let (status, run) = self.ask("POST", "/v1/runs", Some(work))?;
         if status == 200 && run.get("status").is_some_and(|status| status == "success") {
             return Ok(run);

@@ -13,7 +13,7 @@ use super::super::contestant::{Binary, Privilege};
 use super::http::Client;
 
 #[derive(Debug)]
-pub(super) struct Served {
+pub(in crate::bench) struct Served {
     child: Child,
     address: SocketAddr,
     data: PathBuf,
@@ -36,7 +36,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl Served {
     /// Ready; with a data directory of this name.
-    pub(super) fn start(
+    pub(in crate::bench) fn start(
         binary: &Binary,
         privilege: Privilege,
         name: &str,
@@ -63,11 +63,11 @@ impl Served {
         Ok(served)
     }
 
-    pub(super) fn client(&self) -> Result<Client, String> {
+    pub(in crate::bench) fn client(&self) -> Result<Client, String> {
         Client::connect(self.address)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(in crate::bench) fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -122,7 +122,7 @@ impl Served {
     }
 
     /// SIGTERM; an exit code other than 143 is a failure.
-    pub(super) fn end(mut self) -> Result<(), String> {
+    pub(in crate::bench) fn end(mut self) -> Result<(), String> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).map_err(|error| format!("SIGTERM: {error}"))?;
         let status = self
