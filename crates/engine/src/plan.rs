@@ -82,6 +82,13 @@ pub(crate) fn plan(
         let number = RESULT_FD.to_string();
         request.env.push((RESULT_VARIABLE.into(), number.into()));
     }
+    if request.backend == BackendName::Wasm {
+        return Err(EngineError::Unavailable {
+            backend: "wasm",
+            why: "it is no process, and the caller did not ask the backend itself".to_owned(),
+            fix: "use --backend native".to_owned(),
+        });
+    }
     let means = Means::of(&request, host)?;
     let errand = Errand {
         program: program::lay_out(&request)?,
@@ -89,7 +96,7 @@ pub(crate) fn plan(
     };
     let enclosure = match request.backend {
         BackendName::Native => Enclosure::Walls(means.walls(&request, evidence)),
-        BackendName::Host => Enclosure::None(host_blueprint(means.cpus, host)),
+        BackendName::Host | BackendName::Wasm => Enclosure::None(host_blueprint(means.cpus, host)),
     };
     Ok(Plan {
         enclosure,
@@ -249,7 +256,7 @@ impl Choice<'_> {
         match (group, self.request.backend) {
             (Some(group), _) => Ok(group),
             (None, BackendName::Native) => Ok(Enforcer::Rlimit),
-            (None, BackendName::Host) => self.unheld(
+            (None, BackendName::Host | BackendName::Wasm) => self.unheld(
                 LimitName::Processes,
                 is_limited(&self.request.limits.processes),
                 "there is no control group, and without a user namespace the kernel counts all processes of the user",
@@ -271,8 +278,8 @@ impl Choice<'_> {
                 vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll]
             }
             (BackendName::Native, _) => vec![Enforcer::Tmpfs, Enforcer::Rlimit],
-            (BackendName::Host, Some(_)) => vec![Enforcer::Rlimit, Enforcer::Poll],
-            (BackendName::Host, None) => vec![Enforcer::Rlimit],
+            (BackendName::Host | BackendName::Wasm, Some(_)) => vec![Enforcer::Rlimit, Enforcer::Poll],
+            (BackendName::Host | BackendName::Wasm, None) => vec![Enforcer::Rlimit],
         }
     }
 

@@ -54,6 +54,8 @@ fn environment(request: &Request) -> Vec<(OsString, OsString)> {
         .into_iter()
         .map(|(name, value)| (name.into(), value.into()))
         .collect(),
+        // A stranger's module gets no variable that it was not given.
+        BackendName::Wasm => Vec::new(),
         BackendName::Host => HOST_INHERITS
             .iter()
             .filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)))
@@ -73,8 +75,8 @@ fn working_directory(request: &Request) -> OsString {
         return cwd.clone().into_os_string();
     }
     match (request.backend, &request.workspace) {
-        (BackendName::Native, Some(_)) => Workspace::INSIDE.into(),
-        (BackendName::Native, None) => HOME.into(),
+        (BackendName::Native | BackendName::Wasm, Some(_)) => Workspace::INSIDE.into(),
+        (BackendName::Native | BackendName::Wasm, None) => HOME.into(),
         (BackendName::Host, Some(workspace)) => workspace.path.clone().into_os_string(),
         (BackendName::Host, None) => ".".into(),
     }
@@ -109,7 +111,7 @@ pub(crate) fn not_found(request: &Request) -> String {
     let name = name(request);
     let inside = match request.backend {
         BackendName::Native => " inside the sandbox",
-        BackendName::Host => "",
+        BackendName::Host | BackendName::Wasm => "",
     };
     let mut message = format!("`{name}` was not found{inside}");
     if request.backend == BackendName::Host {
