@@ -13,6 +13,8 @@ pub enum Need {
     UnprivilegedUser,
     Python,
     Gcc,
+    /// A compiler from C to WebAssembly, with a libc for it.
+    WasiCompiler,
     /// Two CPUs, for what is about sharing them.
     TwoCpus,
 }
@@ -32,6 +34,16 @@ impl Need {
                 .stdout(Stdio::null())
                 .status()
                 .is_ok_and(|status| status.success()),
+            Self::WasiCompiler => {
+                std::path::Path::new("/usr/lib/wasm32-wasi/libc.a").exists()
+                    && ["clang", "wasm-ld"].iter().all(|tool| {
+                        Command::new(tool)
+                            .arg("--version")
+                            .stdout(Stdio::null())
+                            .status()
+                            .is_ok_and(|status| status.success())
+                    })
+            }
             Self::TwoCpus => std::thread::available_parallelism().is_ok_and(|n| n.get() >= 2),
         }
     }

@@ -23,6 +23,7 @@ mod seal;
 mod serve;
 mod terminal;
 mod verify;
+mod wasm;
 
 use std::process::ExitCode;
 
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Config(args) => config_show::show(args, places.config),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Man(args) => man::man(&args),
+        Verb::WasmCompile(args) => wasm::compile(&args),
     };
     done.unwrap_or_else(|failure| failure.report())
 }

@@ -22,9 +22,13 @@ use crate::live::{Ended, Live, Outcome, Phase};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Verdict};
 use crate::reports::{Reports, Told};
+use crate::backends::Backends;
 use crate::work::Place;
 
 pub(crate) use admission::{Asked, KeptPlace, TakenUp};
+
+/// Each reserves addresses for its memory, of which there are not so many.
+const MOST_INSTANCES: u32 = 1000;
 
 /// Takes work on and sees it through.
 #[derive(Debug)]
@@ -33,6 +37,7 @@ pub(crate) struct Runner {
     pub(crate) host: Arc<Host>,
     /// Sandboxes that stand ready, until the daemon stops.
     pool: Mutex<Option<Arc<Pool>>>,
+    backends: Backends,
     archive: Arc<Archive>,
     metrics: Arc<Metrics>,
     reports: Arc<Reports>,
@@ -96,10 +101,13 @@ impl Runner {
     ) -> Self {
         let host = Arc::new(Host::detect());
         let available = capacity::available_memory();
+        let capacity = Capacity::new(&bounds, host.cpus.len(), available);
+        let at_once = u32::try_from(capacity.at_once()).unwrap_or(u32::MAX);
+        let backends = Backends::of_daemon(archive.dir(), at_once.clamp(1, MOST_INSTANCES));
         Self {
             state: Mutex::new(State {
                 queue: Queue::new(bounds.queue),
-                capacity: Capacity::new(&bounds, host.cpus.len(), available),
+                capacity,
                 running: BTreeMap::new(),
                 quotas: HashMap::new(),
                 known: HashMap::new(),
@@ -111,6 +119,7 @@ impl Runner {
                 threadless: Vec::new(),
             }),
             pool: Mutex::new(pool(&bounds, &host, archive.dir())),
+            backends,
             bounds,
             host,
             archive,
@@ -292,6 +301,7 @@ impl Runner {
             kept: self.archive.kept(),
             host: &self.host,
             pool: pool.as_deref(),
+            backends: &self.backends,
         };
         let carried_out = catch_unwind(AssertUnwindSafe(|| match live.take_work() {
             Some(work) => work.carry_out(live, place),

@@ -6,7 +6,7 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
@@ -14,15 +14,18 @@ const ARROWS: [(&str, &[&str]); 11] = [
     (ENGINE, &[CONTRACT, SYS, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
     (CALLBACK, &[CONTRACT, STORE]),
+    (WASM, &[CONTRACT, ENGINE]),
     (FLEET, &[CONTRACT, ENGINE]),
     (
         SERVER,
-        &[CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE],
+        &[
+            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, WASM,
+        ],
     ),
     (
         "cofferdam",
         &[
-            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, CALLBACK, FLEET, SERVER, OBSERVE,
+            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, CALLBACK, FLEET, SERVER, OBSERVE, WASM,
         ],
     ),
     (TESTKIT, &[]),
@@ -35,6 +38,7 @@ const TOOLCHAIN: &str = "cofferdam-toolchain";
 const CALLBACK: &str = "cofferdam-callback";
 const OBSERVE: &str = "cofferdam-observe";
 const FLEET: &str = "cofferdam-fleet";
+const WASM: &str = "cofferdam-wasm";
 const SERVER: &str = "cofferdam-server";
 const TESTKIT: &str = "cofferdam-testkit";
 /// Chores look at whatever they need and are never shipped.
