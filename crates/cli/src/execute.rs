@@ -71,8 +71,9 @@ pub(crate) fn backend(choice: Option<Choice>, sealed: &Sealed) -> Result<Backend
         }),
         Some(Choice::Here(backend)) => Ok(backend),
         Some(Choice::Later(name)) => {
-            let message =
-                format!("--backend: the {name} backend is not in this version; use native, wasm or host");
+            let message = format!(
+                "--backend: the {name} backend is not in this version; use native, wasm or host"
+            );
             Err(Failure::new(ErrorCode::BackendUnavailable, message))
         }
     }

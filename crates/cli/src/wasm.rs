@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+#[cfg(not(feature = "wasm"))]
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::BackendName;
 use cofferdam_server::backends::Asked;
@@ -46,21 +47,27 @@ pub(crate) fn asked(
 /// `cofferdam wasm-compile`: for the sandbox, where nobody else calls it.
 #[cfg(feature = "wasm")]
 pub(crate) fn compile(args: &WasmCompileArgs) -> Result<ExitCode, Failure> {
+    use std::io::Write as _;
+
     use cofferdam_wasm::Flavour;
-    let flavour = Flavour::named(&args.flavour).ok_or_else(|| {
-        Failure::problem("FLAVOUR", &args.flavour, "write `timed` or `counted`")
-    })?;
-    cofferdam_wasm::compile::compile_stream(
-        flavour,
-        std::io::stdin().lock(),
-        std::io::stdout().lock(),
-    )
-    .map_err(|error| Failure::new(ErrorCode::InputInvalid, error.to_string()))?;
-    Ok(ExitCode::SUCCESS)
+    let flavour = Flavour::named(&args.flavour)
+        .ok_or_else(|| Failure::problem("FLAVOUR", &args.flavour, "write `timed` or `counted`"))?;
+    let (from, to) = (std::io::stdin().lock(), std::io::stdout().lock());
+    match cofferdam_wasm::compile::compile_stream(flavour, from, to) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            // For whoever started the sandbox, who finds words of their own for it.
+            let _ = writeln!(std::io::stderr(), "{error}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
 }
 
 #[cfg(not(feature = "wasm"))]
 pub(crate) fn compile(_: &WasmCompileArgs) -> Result<ExitCode, Failure> {
     let message = "this binary was built without the wasm backend";
-    Err(Failure::new(ErrorCode::BackendUnavailable, message.to_owned()))
+    Err(Failure::new(
+        ErrorCode::BackendUnavailable,
+        message.to_owned(),
+    ))
 }

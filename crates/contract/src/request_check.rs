@@ -206,12 +206,10 @@ fn check_wasm(request: &Request, found: &mut Vec<Problem>) {
         let fix = "the wasm backend starts in the workspace, where there is one; leave it out";
         found.push(Problem::new("cwd", cwd.display(), fix));
     }
-    let texts = request.argv.iter().chain(
-        request
-            .env
-            .iter()
-            .flat_map(|(name, value)| [name, value]),
-    );
+    let texts = request
+        .argv
+        .iter()
+        .chain(request.env.iter().flat_map(|(name, value)| [name, value]));
     for text in texts.filter(|text| text.to_str().is_none()) {
         found.push(Problem::new(
             "argv and env",

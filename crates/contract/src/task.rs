@@ -150,7 +150,10 @@ impl WasmTask {
     }
 
     pub fn input(&self) -> Vec<u8> {
-        self.input_base64.as_deref().map(decoded).unwrap_or_default()
+        self.input_base64
+            .as_deref()
+            .map(decoded)
+            .unwrap_or_default()
     }
 
     /// The program as a request that says nothing yet about where it runs; its code goes beside it.

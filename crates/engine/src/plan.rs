@@ -278,7 +278,9 @@ impl Choice<'_> {
                 vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll]
             }
             (BackendName::Native, _) => vec![Enforcer::Tmpfs, Enforcer::Rlimit],
-            (BackendName::Host | BackendName::Wasm, Some(_)) => vec![Enforcer::Rlimit, Enforcer::Poll],
+            (BackendName::Host | BackendName::Wasm, Some(_)) => {
+                vec![Enforcer::Rlimit, Enforcer::Poll]
+            }
             (BackendName::Host | BackendName::Wasm, None) => vec![Enforcer::Rlimit],
         }
     }

@@ -54,9 +54,7 @@ impl Backends {
         host: &Host,
     ) -> Result<RunRecord, EngineError> {
         match grant.request().backend {
-            BackendName::Native | BackendName::Host => {
-                pipeline::run_in(seat, grant, streams, host)
-            }
+            BackendName::Native | BackendName::Host => pipeline::run_in(seat, grant, streams, host),
             BackendName::Wasm => self.run_wasm(asked, grant, streams, host),
         }
     }

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 
 use crate::accepted::Accepted;
 use crate::archive::Archive;
+use crate::backends::Backends;
 use crate::capacity::{self, Capacity};
 use crate::config::RunBounds;
 use crate::fault::{Fault, Refusal};
@@ -22,7 +23,6 @@ use crate::live::{Ended, Live, Outcome, Phase};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Verdict};
 use crate::reports::{Reports, Told};
-use crate::backends::Backends;
 use crate::work::Place;
 
 pub(crate) use admission::{Asked, KeptPlace, TakenUp};

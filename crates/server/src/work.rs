@@ -197,12 +197,14 @@ impl Work {
     /// The run as the engine will be asked for it, for checks before its turn comes.
     pub(crate) fn request(&self, workspace: Option<PathBuf>) -> Result<Request, Fault> {
         match &self.task {
-            Task::Payload(sealed) => sealed
-                .to_request(payload_place(sealed, workspace))
-                .map_err(|error| {
-                    let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
-                    Fault::coded(code, error.to_string())
-                }),
+            Task::Payload(sealed) => {
+                sealed
+                    .to_request(payload_place(sealed, workspace))
+                    .map_err(|error| {
+                        let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
+                        Fault::coded(code, error.to_string())
+                    })
+            }
             Task::Command(task) => Ok(Request {
                 argv: task.argv.clone(),
                 env: task.env.clone(),
@@ -259,9 +261,7 @@ impl Work {
         streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
         let phase = live.trace.phase(RunPhase::Run);
         let grant = Grant::new(request)?;
-        let ran = place
-            .backends
-            .run(seat, &asked, grant, streams, place.host);
+        let ran = place.backends.run(seat, &asked, grant, streams, place.host);
         drop(phase);
         let mut record = ran?;
         let _phase = live.trace.phase(RunPhase::Record);

@@ -265,7 +265,11 @@ mod tests {
             Name::of(b"codf", Flavour::Timed, 7),
         ];
         for (i, name) in names.iter().enumerate() {
-            assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{i}");
+            assert_eq!(
+                names.iter().filter(|other| *other == name).count(),
+                1,
+                "{i}"
+            );
         }
     }
 

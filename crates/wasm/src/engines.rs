@@ -36,7 +36,9 @@ impl Flavour {
     }
 
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|flavour| flavour.as_str() == name)
+        Self::ALL
+            .into_iter()
+            .find(|flavour| flavour.as_str() == name)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cofferdam_contract::request::{Request, Workspace, WorkspaceAccess, MountAccess};
+use cofferdam_contract::request::{MountAccess, Request, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::error::EngineError;
 use rustix::io::Errno;
@@ -11,11 +11,14 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use crate::memory::MemoryAccount;
+use crate::steady::Met;
 
 /// The state of one run, as its calls see it.
 pub(crate) struct Guest {
     pub(crate) wasi: WasiP1Ctx,
     pub(crate) memory: MemoryAccount,
+    /// For deterministic runs.
+    pub(crate) met: Met,
 }
 
 impl WasiView for Guest {
@@ -45,6 +48,7 @@ impl Guest {
         Self {
             wasi,
             memory: MemoryAccount::new(request.limits.memory),
+            met: Met::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ mod prepare;
 mod run;
 mod settings;
 mod stdio;
+mod steady;
 mod ticker;
 mod wait;
 mod workshop;

@@ -88,8 +88,14 @@ pub(crate) fn settle(evidence: Evidence<'_>) -> Settled {
     );
     Settled {
         ending,
-        trap: Some(trap.map_or_else(|| format!("{error:#}"), |trap| trap.to_string())),
+        trap: Some(trap.map_or_else(|| format!("{error:#}"), words)),
     }
+}
+
+/// What the engine says, without its saying that it says it.
+fn words(trap: Trap) -> String {
+    let text = trap.to_string();
+    text.strip_prefix("wasm trap: ").unwrap_or(&text).to_owned()
 }
 
 /// The signal of a native program that does the same; `abort` is `unreachable` here.
@@ -105,10 +111,9 @@ fn signal(trap: Option<Trap>) -> i32 {
             | Trap::NullReference
             | Trap::ArrayOutOfBounds,
         ) => SIGSEGV,
-        Some(Trap::IntegerOverflow | Trap::IntegerDivisionByZero | Trap::BadConversionToInteger) => {
-            SIGFPE
-        }
+        Some(
+            Trap::IntegerOverflow | Trap::IntegerDivisionByZero | Trap::BadConversionToInteger,
+        ) => SIGFPE,
         _ => SIGABRT,
     }
 }
-

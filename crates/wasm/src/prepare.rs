@@ -9,6 +9,7 @@ use cofferdam_engine::error::EngineError;
 use cofferdam_engine::host::Host;
 use wasmtime::component;
 use wasmtime::{Engine, ExternType, InstancePre, Linker};
+use wasmtime_wasi::I32Exit;
 use wasmtime_wasi::p2::bindings::CommandPre;
 
 use crate::cache::{Cache, Name};
@@ -16,6 +17,7 @@ use crate::engines::{self, Flavour};
 use crate::guest::Guest;
 use crate::load::{self, Genuine, Loaded};
 use crate::settings::{Instances, Settings};
+use crate::steady;
 use crate::ticker::Ticker;
 use crate::workshop::{self, Unmade};
 
@@ -26,13 +28,31 @@ pub(crate) enum Program {
     Component(CommandPre<Guest>),
 }
 
+/// Which of the two it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Module,
+    Component,
+}
+
+impl Program {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Module(_) => Kind::Module,
+            Self::Component(_) => Kind::Component,
+        }
+    }
+}
+
 /// Where it came from, for the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Memory,
     Disk,
     /// With the reason why it could not be kept, if it could not.
-    Compiled { unkept: Option<String> },
+    Compiled {
+        unkept: Option<String>,
+    },
 }
 
 pub(crate) struct Ready {
@@ -43,6 +63,7 @@ pub(crate) struct Ready {
 
 /// One engine with everything that belongs to it.
 pub(crate) struct Place {
+    flavour: Flavour,
     pub(crate) engine: Engine,
     pub(crate) ticker: Ticker,
     modules: OnceLock<Linker<Guest>>,
@@ -103,7 +124,10 @@ impl Pantry {
             });
         }
         let cache = self.cache(settings);
-        let kept = cache.as_ref().ok().and_then(|cache| cache.as_ref()?.get(name));
+        let kept = cache
+            .as_ref()
+            .ok()
+            .and_then(|cache| cache.as_ref()?.get(name));
         // What another version compiled is compiled again.
         if let Some(kept) = kept
             && let Ok((program, place)) = self.link(&kept, flavour, &place, settings)
@@ -188,15 +212,18 @@ impl Place {
         instances: Instances,
         settings: &Settings,
     ) -> Result<Self, EngineError> {
-        let unavailable = |why: String| EngineError::Unavailable {
+        let unavailable = |why: String| {
+            EngineError::Unavailable {
             backend: "wasm",
             why,
             fix: "this machine has too little address space or too many threads; use --backend native".to_owned(),
+        }
         };
         let engine = engines::engine(flavour, instances, settings.stack)
             .map_err(|error| unavailable(format!("{error:#}")))?;
         let ticker = Ticker::start(&engine).map_err(|error| unavailable(error.to_string()))?;
         Ok(Self {
+            flavour,
             engine,
             ticker,
             modules: OnceLock::new(),
@@ -223,6 +250,14 @@ impl Place {
                     wasmtime_wasi::p1::add_to_linker_async(&mut linker, |guest: &mut Guest| {
                         &mut guest.wasi
                     })?;
+                    // The engine's own refuses what a shell has a meaning for; a program may end with any code.
+                    linker.allow_shadowing(true);
+                    linker.func_wrap("wasi_snapshot_preview1", "proc_exit", |code: i32| {
+                        Err::<(), _>(wasmtime::Error::from(I32Exit(code)))
+                    })?;
+                    if self.flavour == Flavour::Counted {
+                        steady::lay_over(&mut linker)?;
+                    }
                     Ok(linker)
                 })?;
                 Ok(Program::Module(linker.instantiate_pre(&module)?))
@@ -285,10 +320,7 @@ impl std::fmt::Display for Origin {
     }
 }
 
-fn once<T>(
-    cell: &OnceLock<T>,
-    make: impl FnOnce() -> wasmtime::Result<T>,
-) -> wasmtime::Result<&T> {
+fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> wasmtime::Result<T>) -> wasmtime::Result<&T> {
     if let Some(made) = cell.get() {
         return Ok(made);
     }

@@ -27,7 +27,7 @@ use crate::guest::{self, Guest};
 use crate::held;
 use crate::outcome::{self, Evidence, Said, Settled};
 use crate::pace::{self, Clock, Pace};
-use crate::prepare::{Pantry, Program, Ready};
+use crate::prepare::{Kind, Pantry, Program, Ready};
 use crate::settings::{Determinism, Settings};
 use crate::stdio::{self, Shared, Stopped};
 use crate::wait;
@@ -53,6 +53,7 @@ struct Done {
     usage: Usage,
     /// Instructions that it took, where they were counted.
     instructions: Option<u64>,
+    kind: Option<Kind>,
 }
 
 impl std::fmt::Debug for Wasm {
@@ -124,7 +125,7 @@ impl Wasm {
         };
         let mut record = shared.into_ledger().close(&request, outcome, cancel)?;
         record.trap = done.settled.trap;
-        record.determinism = fixed::account(determinism, done.instructions);
+        record.determinism = fixed::account(determinism, done.instructions, done.kind);
         Ok(record)
     }
 
@@ -268,6 +269,7 @@ async fn run_program(
         settled,
         usage: used,
         instructions,
+        kind: Some(ready.program.kind()),
     })
 }
 
@@ -337,6 +339,7 @@ impl Done {
             settled: Settled { ending, trap: None },
             usage: Usage::default(),
             instructions: None,
+            kind: None,
         }
     }
 }

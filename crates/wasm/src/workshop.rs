@@ -118,10 +118,12 @@ fn judge(ending: &Ending, complaint: &[u8], settings: &Settings) -> Result<(), U
         Ending::Exited { code: 0 } => Ok(()),
         Ending::Exited { .. } => {
             let text = String::from_utf8_lossy(complaint);
-            let text = text.trim().trim_start_matches("cofferdam: ");
+            // What is wrong and where; the lines after that show the place, for which there is no room here.
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let text: Vec<&str> = lines.take(2).collect();
             failed(
                 SetupFailureKind::ProgramNotExecutable,
-                format!("the module {text}"),
+                format!("the module {}", text.join(" ")),
             )
         }
         Ending::Stopped(StopCause::Canceled) => Err(Unmade::Canceled),

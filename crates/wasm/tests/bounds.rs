@@ -66,7 +66,10 @@ fn run(wasm: &Wasm, code: &str, limits: Limits) -> RunRecord {
 fn slow_to_compile() -> String {
     let mut text = String::from("(module (func (export \"_start\") (local $a i64)");
     for i in 0..300_000_u32 {
-        let _ = write!(text, "(local.set $a (i64.mul (local.get $a) (i64.const {i})))");
+        let _ = write!(
+            text,
+            "(local.set $a (i64.mul (local.get $a) (i64.const {i})))"
+        );
     }
     text.push_str("))");
     text
@@ -140,7 +143,11 @@ fn code_is_compiled_once_kept_on_disk_and_held_in_memory() {
     }
     assert_eq!(
         [&compiled, &held, &kept].map(origin),
-        ["compiled in the native sandbox", "in memory", "from the cache"]
+        [
+            "compiled in the native sandbox",
+            "in memory",
+            "from the cache"
+        ]
     );
 }
 
@@ -173,7 +180,8 @@ fn programs_side_by_side_in_one_pool_have_their_own_memory_limits_and_endings() 
         run(&wasm, code, limits());
     }
     std::thread::scope(|scope| {
-        let start = |code| scope.spawn(|| run(&wasm, code, limits()));
+        let (wasm, limits) = (&wasm, &limits);
+        let start = |code| scope.spawn(move || run(wasm, code, limits()));
         let runs: Vec<_> = (0..4)
             .flat_map(|_| [start(endless), start(hungry), start(HELLO)])
             .collect();

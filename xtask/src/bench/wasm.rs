@@ -54,6 +54,10 @@ pub(super) fn measure(root: &Path, options: Options, report: &mut Report) -> Res
     );
     let (free, counted) = (figure("work_ms")?, figure("work_counted_ms")?);
     report.figure("a sieve, by the clock", free, " ms");
-    report.figure("the same with instructions counted", counted / free, " times");
+    report.figure(
+        "the same with instructions counted",
+        counted / free,
+        " times",
+    );
     Ok(())
 }

@@ -16,7 +16,11 @@ const HELLO: &str = r#"(module
 
 fn run(host: &Host, way: Way) -> Finished {
     let module = wat(host, "hello", HELLO);
-    let run = host.launch(run_args(&[], &module, &[])).way(way).json().finish();
+    let run = host
+        .launch(run_args(&[], &module, &[]))
+        .way(way)
+        .json()
+        .finish();
     run.assert_success();
     assert_eq!(run.out(), "hello\n");
     run
@@ -24,7 +28,9 @@ fn run(host: &Host, way: Way) -> Finished {
 
 fn entries(host: &Host, way: Way) -> Vec<PathBuf> {
     let dir = host.history(way).join("wasm");
-    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some()).collect()
 }
 
@@ -32,12 +38,23 @@ fn entries(host: &Host, way: Way) -> Vec<PathBuf> {
 fn the_second_run_finds_it_and_nobody_else_can_read_it() {
     let host = host!();
     for way in Way::all() {
-        let code = |run: &Finished| run.record()["isolation"]["code"].as_str().unwrap().to_owned();
+        let code = |run: &Finished| {
+            run.record()["isolation"]["code"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
         let first = code(&run(&host, way));
         // The two ways of root share their history.
-        assert!(first.starts_with("compiled") || way == Way::RootWithoutCgroups, "{first}");
+        assert!(
+            first.starts_with("compiled") || way == Way::RootWithoutCgroups,
+            "{first}"
+        );
         assert_eq!(code(&run(&host, way)), "from the cache");
-        for path in [host.history(way).join("wasm/key")].into_iter().chain(entries(&host, way)) {
+        for path in [host.history(way).join("wasm/key")]
+            .into_iter()
+            .chain(entries(&host, way))
+        {
             let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
             assert_eq!(mode, 0o600, "{path:?}");
         }

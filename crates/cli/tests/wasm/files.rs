@@ -121,7 +121,10 @@ fn no_path_leads_out_of_what_was_given() {
     assert_eq!(run(&["read", "mine"]).code(), 1);
     run(&["hardlink", "hard", "../secret"]);
     assert!(!dir.join("hard").exists());
-    assert_eq!(fs::read_to_string(outer.join("secret")).unwrap(), "secret\n");
+    assert_eq!(
+        fs::read_to_string(outer.join("secret")).unwrap(),
+        "secret\n"
+    );
 }
 
 #[test]
@@ -174,7 +177,12 @@ fn open_files_of_a_module_are_bounded() {
     let flags = ["--open-files", "16", "--workspace", dir.to_str().unwrap()];
     let run = host.json(run_args(&flags, &tool, &["open", "x"]));
     assert_ne!(run.code(), 0, "{run:#?}");
-    assert!(run.record()["trap"].as_str().is_some_and(|trap| trap.contains("table")), "{run:#?}");
+    assert!(
+        run.record()["trap"]
+            .as_str()
+            .is_some_and(|trap| trap.contains("table")),
+        "{run:#?}"
+    );
 }
 
 #[test]
@@ -193,7 +201,11 @@ fn what_a_run_leaves_is_an_artifact_of_it() {
     let dir = host.dir().join("job");
     fs::create_dir(&dir).unwrap();
     let workspace = format!("{}:rw", dir.display());
-    let run = host.json(run_args(&["--workspace", &workspace], &tool, &["write", "out"]));
+    let run = host.json(run_args(
+        &["--workspace", &workspace],
+        &tool,
+        &["write", "out"],
+    ));
     run.assert_success();
     let id = run.record()["run_id"].as_str().unwrap();
     let told = host.run(["runs", "show", id, "--json"]).told();

@@ -28,7 +28,11 @@ fn memory_outside_of_its_own_is_out_of_reach() {
             r#"(module (memory 1) (func (export "_start") (drop (i64.load offset=4294967295 (i32.const {address})))))"#
         );
         let run = host.json(run_args(&[], &wat(&host, "outside", &text), &[]));
-        assert_eq!(run.record()["trap"], "out of bounds memory access", "{run:#?}");
+        assert_eq!(
+            run.record()["trap"],
+            "out of bounds memory access",
+            "{run:#?}"
+        );
         assert_eq!(run.record()["signal"], "SIGSEGV");
     }
 }
@@ -83,7 +87,9 @@ fn random_bytes_that_are_no_module_never_get_through() {
     for round in 0..12 {
         let mut bytes = b"\0asm\x01\0\0\0".to_vec();
         for _ in 0..200 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round | 1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(round | 1);
             bytes.push(state.to_be_bytes()[0]);
         }
         let path = host.dir().join("random.wasm");
@@ -99,7 +105,10 @@ fn killed_while_it_compiles_it_leaves_nothing() {
     let host = host!();
     let mut text = String::from("(module (func (export \"_start\") (local $a i64)");
     for i in 0..200_000_u32 {
-        let _ = write!(text, "(local.set $a (i64.mul (local.get $a) (i64.const {i})))");
+        let _ = write!(
+            text,
+            "(local.set $a (i64.mul (local.get $a) (i64.const {i})))"
+        );
     }
     text.push_str("))");
     let module = wat(&host, "slow", &text);

@@ -118,7 +118,11 @@ fn a_limit_is_met_exactly() {
     // 16 MiB are 256 pages.
     for (pages, ending) in [(256, "exited"), (257, "memory")] {
         let text = format!(r#"(module (memory {pages}) (func (export "_start")))"#);
-        let run = host.json(run_args(&["--memory", "16m"], &wat(&host, "pages", &text), &[]));
+        let run = host.json(run_args(
+            &["--memory", "16m"],
+            &wat(&host, "pages", &text),
+            &[],
+        ));
         assert_eq!(run.ending(), ending, "{pages} pages");
     }
 }

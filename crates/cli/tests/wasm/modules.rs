@@ -31,7 +31,7 @@ pub(crate) const COMPONENT: &str = r#"
   (core instance $memory (instantiate $memory))
   (core func $get (canon lower (func $stdout "get-stdout")))
   (core func $write (canon lower (func $streams "[method]output-stream.blocking-write-and-flush")
-    (memory $memory "memory") (realloc (func $memory "realloc"))))
+    (memory (core memory $memory "memory")) (realloc (core func $memory "realloc"))))
   (core module $main
     (import "wasi" "get" (func $get (result i32)))
     (import "wasi" "write" (func $write (param i32 i32 i32 i32)))
@@ -69,7 +69,11 @@ fn a_component_runs_and_its_result_is_its_exit_code() {
     for (result, code) in [("0", 0), ("1", 1)] {
         let text = COMPONENT.replace("RESULT", result);
         let run = host.run(run_args(&[], &wat(&host, "component", &text), &[]));
-        assert_eq!((run.out().as_str(), run.code()), ("hello\n", code), "{run:#?}");
+        assert_eq!(
+            (run.out().as_str(), run.code()),
+            ("hello\n", code),
+            "{run:#?}"
+        );
     }
 }
 
@@ -140,8 +144,16 @@ fn what_cannot_be_run_says_why_with_the_code_of_a_shell() {
         (fifo, 126, "is no file"),
         (path("empty.wasm", b""), 126, "is not WebAssembly"),
         (path("text.wasm", b"hello"), 126, "expected `(`"),
-        (path("elf.wasm", b"\x7fELF\xff\xff"), 126, "does not begin with \\0asm"),
-        (path("cut.wasm", b"\0asm\x01\0\0\0\x01"), 126, "unexpected end"),
+        (
+            path("elf.wasm", b"\x7fELF\xff\xff"),
+            126,
+            "does not begin with \\0asm",
+        ),
+        (
+            path("cut.wasm", b"\0asm\x01\0\0\0\x01"),
+            126,
+            "unexpected end",
+        ),
         (library, 126, "no function `_start`"),
         (import, 126, "unknown import: `env::system`"),
     ] {
@@ -188,9 +200,8 @@ fn the_section_of_the_configuration_is_used() {
         r#"(module (memory 32) (func (export "_start")))"#,
     );
     let config = config.to_str().unwrap();
-    let run = |module: &std::path::Path| {
-        host.json(["run", "--config", config, module.to_str().unwrap()])
-    };
+    let run =
+        |module: &std::path::Path| host.json(["run", "--config", config, module.to_str().unwrap()]);
     run(&module).assert_success();
     assert_eq!(run(&big).ending(), "memory");
 }

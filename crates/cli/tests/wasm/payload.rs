@@ -21,10 +21,17 @@ fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for three in bytes.chunks(3) {
-        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let bits = three
+            .iter()
+            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - three.len()));
         for at in 0..4 {
             let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= three.len() { letter as char } else { '=' });
+            text.push(if at <= three.len() {
+                letter as char
+            } else {
+                '='
+            });
         }
     }
     text
@@ -60,7 +67,10 @@ fn a_module_in_a_payload_reads_its_input_and_its_envelope_holds() {
     let done = host.run(["execute", payload]);
     let envelope = done.told();
     assert_eq!(envelope["status"], "SUCCESS", "{envelope:#}");
-    assert_eq!(envelope["output"], json!({"double": 42, "argument": "x", "name": "task.wasm"}));
+    assert_eq!(
+        envelope["output"],
+        json!({"double": 42, "argument": "x", "name": "task.wasm"})
+    );
     assert_eq!(envelope["logs"], json!(["got 21"]));
     let path = host.dir().join("envelope.json");
     fs::write(&path, &done.stdout).unwrap();
@@ -80,7 +90,10 @@ fn limits_of_a_payload_hold_for_a_module_and_are_its_verdict() {
     let payload = seal(&host, &draft);
     let envelope = host.run(["execute", payload.to_str().unwrap()]).told();
     assert_eq!(envelope["status"], "ERROR");
-    assert_eq!(envelope["verdict"]["violation"], "CPU_LIMIT_EXCEEDED", "{envelope:#}");
+    assert_eq!(
+        envelope["verdict"]["violation"], "CPU_LIMIT_EXCEEDED",
+        "{envelope:#}"
+    );
 }
 
 #[test]

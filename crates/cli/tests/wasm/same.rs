@@ -43,7 +43,12 @@ int main(int argc, char **argv) {
     return argc > 1 ? atoi(argv[1]) : 0;
 }"#;
     for code in ["0", "3", "255", "-1"] {
-        both(&host, source, &[code, "two words", "", "ü"], b"1\n22\n333\n");
+        both(
+            &host,
+            source,
+            &[code, "two words", "", "ü"],
+            b"1\n22\n333\n",
+        );
     }
 }
 
@@ -75,7 +80,9 @@ fn a_mebibyte_goes_through_byte_for_byte() {
     let source = r#"
 #include <stdio.h>
 int main(void) { int c; while ((c = getchar()) != EOF) putchar(c ^ 0x20); return 0; }"#;
-    let input: Vec<u8> = (0..1 << 20).map(|i: u32| i.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    let input: Vec<u8> = (0..1 << 20)
+        .map(|i: u32| i.wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect();
     let program = Both::compile(source);
     let run = host
         .launch(run_args(&[], &program.wasm(), &[]))
@@ -95,7 +102,10 @@ fn programs_that_break_down_end_by_the_same_signal() {
 int main(void) { printf("before\n"); fflush(stdout); abort(); }"#;
     let [_, wasm] = both(&host, abort, &[], b"");
     assert_eq!(wasm.record()["signal"], "SIGABRT");
-    assert_eq!(wasm.record()["trap"], "wasm `unreachable` instruction executed");
+    assert_eq!(
+        wasm.record()["trap"],
+        "wasm `unreachable` instruction executed"
+    );
     let divide = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,12 +125,18 @@ fn a_program_out_of_memory_ends_the_same() {
     let source = r#"
 #include <stdlib.h>
 #include <string.h>
-int main(void) { for (;;) { char *p = malloc(1 << 20); if (!p) return 9; memset(p, 1, 1 << 20); } }"#;
+char *volatile kept;
+int main(void) { for (;;) { char *p = malloc(1 << 20); if (!p) return 9; memset(p, 1, 1 << 20); kept = p; } }"#;
     let program = Both::compile(source);
     let mount = format!("{}:/p:ro", program.dir.display());
     let memory = ["--memory", "64m"];
     let native = host.json(
-        [&["run"], &memory[..], &["--mount", &mount, "--", "/p/program"]].concat(),
+        [
+            &["run"],
+            &memory[..],
+            &["--mount", &mount, "--", "/p/program"],
+        ]
+        .concat(),
     );
     let wasm = host.json(run_args(&memory, &program.wasm(), &[]));
     for run in [native, wasm] {

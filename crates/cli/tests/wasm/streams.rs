@@ -41,14 +41,27 @@ fn a_flood_of_a_module_is_stopped_at_the_limit_or_dropped() {
         let module = wat(&host, stream, &flood(number));
         for way in Way::all() {
             let flags = ["--output-limit", "100k"];
-            let run = host.launch(run_args(&flags, &module, &[])).way(way).json().finish();
-            let detail = format!("stopped: output limit of 100 KiB reached while writing to {stream}; raise it with --output-limit");
+            let run = host
+                .launch(run_args(&flags, &module, &[]))
+                .way(way)
+                .json()
+                .finish();
+            let detail = format!(
+                "stopped: output limit of 100 KiB reached while writing to {stream}; raise it with --output-limit"
+            );
             run.assert_stopped("output", 153, &detail);
             let kept = run.record()[stream]["data"].as_str().unwrap().len();
             assert_eq!(kept, 100 << 10, "{way:?}");
             assert_eq!(run.record()[stream]["truncated"], true);
         }
-        let flags = ["--output-limit", "100k", "--on-output-limit", "discard", "--timeout", "300ms"];
+        let flags = [
+            "--output-limit",
+            "100k",
+            "--on-output-limit",
+            "discard",
+            "--timeout",
+            "300ms",
+        ];
         let run = host.launch(run_args(&flags, &module, &[])).finish();
         assert_eq!(run.code(), 124, "{run:#?}");
     }
@@ -137,7 +150,10 @@ fn a_file_and_nothing_can_be_read() {
     let file = host.dir().join("input.txt");
     std::fs::write(&file, "from a file\n").unwrap();
     let flags = ["--stdin", file.to_str().unwrap()];
-    assert_eq!(host.run(run_args(&flags, &module, &[])).out(), "from a file\n");
+    assert_eq!(
+        host.run(run_args(&flags, &module, &[])).out(),
+        "from a file\n"
+    );
     let none = host.run(run_args(&["--stdin", "none"], &module, &[]));
     assert_eq!((none.out().as_str(), none.code()), ("", 0));
 }
@@ -146,7 +162,10 @@ fn a_file_and_nothing_can_be_read() {
 fn a_full_disk_under_the_output_is_told() {
     let host = host!();
     let module = wat(&host, "flood", &flood(1));
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
     let run = host
         .launch(run_args(&["--output-limit", "1m"], &module, &[]))
         .stdout_to(full)

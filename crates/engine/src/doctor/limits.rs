@@ -271,10 +271,7 @@ fn exactness(limit: LimitName, by: Option<&EnforcedBy>) -> Exactness {
         }
         (Enforcer::WasmEpoch, _) => Exactness::Sampled,
         (
-            Enforcer::WasmFuel
-            | Enforcer::WasmMemory
-            | Enforcer::WasmTable
-            | Enforcer::WasmAbsent,
+            Enforcer::WasmFuel | Enforcer::WasmMemory | Enforcer::WasmTable | Enforcer::WasmAbsent,
             _,
         ) => Exactness::Counted,
         (
