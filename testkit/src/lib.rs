@@ -16,6 +16,7 @@ mod launch;
 mod need;
 mod process;
 mod started;
+pub mod wasi;
 mod way;
 
 pub use finished::Finished;

@@ -19,6 +19,8 @@ pub enum Need {
     Bubblewrap,
     /// The host's `runsc`.
     Gvisor,
+    /// A compiler from C to WebAssembly, with a libc for it.
+    WasiCompiler,
     /// Two CPUs, for what is about sharing them.
     TwoCpus,
 }
@@ -37,6 +39,16 @@ impl Need {
             Self::Bubblewrap => answers("bwrap"),
             Self::Gvisor => answers("runsc"),
             Self::Installed(path) => std::path::Path::new(path).exists(),
+            Self::WasiCompiler => {
+                std::path::Path::new("/usr/lib/wasm32-wasi/libc.a").exists()
+                    && ["clang", "wasm-ld"].iter().all(|tool| {
+                        Command::new(tool)
+                            .arg("--version")
+                            .stdout(Stdio::null())
+                            .status()
+                            .is_ok_and(|status| status.success())
+                    })
+            }
             Self::TwoCpus => std::thread::available_parallelism().is_ok_and(|n| n.get() >= 2),
         }
     }

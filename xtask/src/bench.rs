@@ -11,6 +11,7 @@ pub(crate) mod peers;
 mod report;
 mod stats;
 mod throughput;
+mod wasm;
 
 use std::path::Path;
 use std::time::Duration;
@@ -39,6 +40,8 @@ enum Subject {
     Everything,
     /// A long soak needs none of the rest.
     Daemon,
+    /// Programs in WebAssembly, which need no other binary.
+    Wasm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,10 +66,11 @@ impl Options {
                 "--json" => options.format = Format::Json,
                 "--unprivileged" => options.privilege = Privilege::Dropped,
                 "--daemon" => options.subject = Subject::Daemon,
+                "--wasm" => options.subject = Subject::Wasm,
                 "--soak" => options.soak = Some(time(flags.next().copied().unwrap_or_default())?),
                 other => {
                     return Err(format!(
-                        "bench has no flag `{other}`; it has --quick, --json, --unprivileged, --daemon and --soak TIME"
+                        "bench has no flag `{other}`; it has --quick, --json, --unprivileged, --daemon, --wasm and --soak TIME"
                     ));
                 }
             }
@@ -97,16 +101,12 @@ fn time(text: &str) -> Result<Duration, String> {
 
 /// Measures everything and prints it; fails when a promise is broken.
 pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
-    let binary = Binary::build(root)?;
     let mut report = Report::new(options.privilege);
-    if options.subject == Subject::Everything {
-        latency::measure(&binary, options, &mut report)?;
-        memory::measure(&binary, options, &mut report)?;
-        history::measure(&binary, options, &mut report)?;
-        flood::measure(&binary, options, &mut report)?;
-        throughput::measure(&binary, options, &mut report)?;
+    if options.subject == Subject::Wasm {
+        wasm::measure(root, options, &mut report)?;
+    } else {
+        measure_binary(root, options, &mut report)?;
     }
-    daemon::measure(root, &binary, options, &mut report)?;
     match options.format {
         Format::Table => print!("{report}"),
         Format::Json => println!("{:#}", report.to_json()),
@@ -119,6 +119,19 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
             broken.join("; ")
         )),
     }
+}
+
+fn measure_binary(root: &Path, options: Options, report: &mut Report) -> Result<(), String> {
+    let binary = Binary::build(root)?;
+    if options.subject == Subject::Everything {
+        latency::measure(&binary, options, report)?;
+        memory::measure(&binary, options, report)?;
+        history::measure(&binary, options, report)?;
+        flood::measure(&binary, options, report)?;
+        throughput::measure(&binary, options, report)?;
+        wasm::measure(root, options, report)?;
+    }
+    daemon::measure(root, &binary, options, report)
 }
 
 #[cfg(test)]

@@ -138,6 +138,26 @@ const PACKAGES: &[Package] = &[
         reason: "the initramfs of the guest",
     },
     Package {
+        name: "clang",
+        shows: "clang",
+        reason: "programs in C for WebAssembly",
+    },
+    Package {
+        name: "lld",
+        shows: "wasm-ld",
+        reason: "linking those programs",
+    },
+    Package {
+        name: "wasi-libc",
+        shows: "/usr/lib/wasm32-wasi/libc.a",
+        reason: "the libc of those programs",
+    },
+    Package {
+        name: "libclang-rt-dev-wasm32",
+        shows: "/usr/share/doc/libclang-rt-dev-wasm32",
+        reason: "what the compiler of those programs adds to them",
+    },
+    Package {
         name: "docker.io",
         shows: "dockerd",
         reason: "the binary inside a container as an ordinary user",

@@ -77,21 +77,20 @@ pub(crate) enum Verb {
     Config(ConfigArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+    /// Compile WebAssembly from standard input to standard output; what runs inside the sandbox.
+    #[command(name = "wasm-compile", hide = true)]
+    WasmCompile(WasmCompileArgs),
 }
 
 /// Run a command inside hard limits, without network, without a view of your files.
 #[derive(Debug, PartialEq, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// With --language: the file that holds the code, or `-` for standard input.
-    #[arg(
-        value_name = "FILE",
-        help_heading = "Source code",
-        requires = "language"
-    )]
+    /// With --language: the file that holds the code, or `-` for standard input. With --backend wasm: the module, component or .wat file.
+    #[arg(value_name = "FILE", help_heading = "Source code")]
     pub(crate) file: Option<PathBuf>,
-    /// The command and its arguments, after `--`; with --language, the arguments of the code.
-    #[arg(last = true, required_unless_present = "language", value_name = "CMD")]
+    /// The command and its arguments, after `--`; with --language or a module, its arguments.
+    #[arg(last = true, required_unless_present_any = ["language", "file"], value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 
     /// Run source code in this language instead of a command: `python`, `javascript`, `c`, …; docs/languages.md lists them.
@@ -171,9 +170,20 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) on_output_limit: OnOutputLimit,
 
-    /// How to isolate: `native`, `bubblewrap` or `gvisor` where they are installed, or `host` for limits without any isolation; docs/backends.md compares them.
+    /// How to isolate: `native`, `bubblewrap` or `gvisor` where they are installed, `wasm` for WebAssembly, or `host` for limits without any isolation; docs/backends.md compares them.
     #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
     pub(crate) backend: Option<Choice>,
+    /// Give the same result each time: fixed time and randomness, CPU time counted in instructions. With --backend wasm.
+    #[arg(long, help_heading = "Enforcement")]
+    pub(crate) deterministic: bool,
+    /// With --deterministic: where randomness begins [default: 0].
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Enforcement",
+        requires = "deterministic"
+    )]
+    pub(crate) seed: Option<u64>,
     /// Run even if this limit cannot be enforced here. Can be given more than once.
     #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
     pub(crate) waive: Vec<String>,
@@ -267,7 +277,7 @@ pub(crate) struct ExecuteArgs {
     /// The directory the work is about, seen inside as /work; writable only if the payload says `filesystem_write`.
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// How to isolate: `native` (default), `bubblewrap`, `gvisor`, or `host` for limits without any isolation.
+    /// How to isolate: `native` (default), `bubblewrap`, `gvisor`, `wasm` (for a WebAssembly task, and then the default), or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
     pub(crate) backend: Option<Choice>,
     #[command(flatten)]
@@ -325,6 +335,12 @@ pub(crate) enum ConfigVerb {
     },
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct WasmCompileArgs {
+    /// What the code does besides its own work: `timed` or `counted`.
+    pub(crate) flavour: String,
+}
+
 /// Print a completion script for a shell.
 #[derive(Debug, Args)]
 #[command(
@@ -353,6 +369,8 @@ Examples:
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
   cofferdam run --language c main.c --inputs tests/
+  cofferdam run --backend wasm prog.wasm --workspace ./job:rw -- input.txt
+  cofferdam run --backend wasm --deterministic --seed 7 prog.wasm
 
 Exit code: the command's own, or
   124  wall time            137  memory, processes, or a kill signal

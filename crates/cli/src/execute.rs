@@ -17,7 +17,8 @@ use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task};
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_server::backends::{Asked, Backends};
 use cofferdam_store::DataDir;
 use cofferdam_store::model::RunKind;
 use cofferdam_toolchain::Source;
@@ -32,9 +33,9 @@ use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
 
 pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Failure> {
-    let backend = backend(args.backend)?;
     // Read before signals are taken over: whoever waits for a pipe can still be ended with Ctrl-C.
     let sealed = open(&Document::read(&args.payload)?)?;
+    let backend = backend(args.backend, &sealed)?;
     let now = Timestamp::now();
     sealed
         .check_deadline(now)
@@ -61,14 +62,18 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
 /// What an envelope can carry: with its quoting it must stay within what a reader of JSON accepts.
 const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
 
-/// Native unless another one is named: a payload is a stranger's, and where it runs is not a matter of defaults.
-pub(crate) fn backend(choice: Option<Choice>) -> Result<BackendName, Failure> {
+/// Native unless another one is named: a payload is a stranger's, and where it runs is not a matter of defaults. WebAssembly has only one place to run.
+pub(crate) fn backend(choice: Option<Choice>, sealed: &Sealed) -> Result<BackendName, Failure> {
     match choice {
-        None => Ok(BackendName::Native),
+        None => Ok(match &sealed.payload().task {
+            Task::Wasm(_) => BackendName::Wasm,
+            Task::Command(_) | Task::Source(_) | Task::Project(_) => BackendName::Native,
+        }),
         Some(Choice::Here(backend)) => Ok(backend),
         Some(Choice::Later(name)) => {
-            let message =
-                format!("--backend: the {name} backend is not in this version; use native or host");
+            let message = format!(
+                "--backend: the {name} backend is not in this version; use native, wasm or host"
+            );
             Err(Failure::new(ErrorCode::BackendUnavailable, message))
         }
     }
@@ -113,7 +118,16 @@ pub(crate) fn answer(
         failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
         return Ok((envelope(sealed, &failed, worker)?, failed));
     }
-    let record = pipeline::run(
+    let asked = Asked {
+        code: match &sealed.payload().task {
+            Task::Wasm(task) => Some(task.module()),
+            Task::Command(_) | Task::Source(_) | Task::Project(_) => None,
+        },
+        seed: None,
+    };
+    let record = Backends::of_process(dir).run(
+        None,
+        &asked,
         grant,
         Streams {
             recording,
@@ -207,9 +221,9 @@ fn capture(sealed: &Sealed) -> Result<usize, Failure> {
 
 fn streams<'a>(sealed: &Sealed, at_most: usize, cancel: BorrowedFd<'a>) -> Streams<'a> {
     Streams {
-        stdin: match sealed.stdin() {
-            [] => Input::Empty,
-            bytes => Input::Bytes(bytes.to_vec()),
+        stdin: match sealed.input() {
+            bytes if bytes.is_empty() => Input::Empty,
+            bytes => Input::Bytes(bytes),
         },
         stdout: Sink::Keep { at_most },
         stderr: Sink::Keep { at_most },

@@ -25,6 +25,7 @@ mod seal;
 mod serve;
 mod terminal;
 mod verify;
+mod wasm;
 
 use std::process::ExitCode;
 
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Verb::Config(args) => config_show::show(args, places.config),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Man(args) => man::man(&args),
+        Verb::WasmCompile(args) => wasm::compile(&args),
     };
     done.unwrap_or_else(|failure| failure.report())
 }

@@ -14,7 +14,8 @@ use cofferdam_contract::request::{
     Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_server::backends::Backends;
 
 use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
 use crate::config::{self, Choice, Flags, Merged, Sources};
@@ -22,6 +23,7 @@ use crate::failure::{self, Failure};
 use crate::history;
 use crate::inputs::{self, Each, OneInput};
 use crate::language::{self, Prepared};
+use crate::wasm;
 
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
     let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
@@ -54,6 +56,8 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         built_in,
     ))
     .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    let asked = wasm::asked(&mut args, merged.backend.value, code.is_some())?;
+    let backends = Backends::of_process(history::place(places.data_dir.clone()).as_ref());
     let mut recording =
         history::recording(&args.history, places.data_dir.clone(), &merged.history)?;
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
@@ -94,7 +98,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         recording,
         usage: None,
     };
-    let record = pipeline::run(grant, streams, &host)?;
+    let record = backends.run(None, &asked, grant, streams, &host)?;
     let exit_code = tell(&record, code.as_ref(), json)?;
     history::afterwards(&record, kept_in.as_ref(), &merged.history);
     Ok(ExitCode::from(exit_code))

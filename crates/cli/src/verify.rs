@@ -85,7 +85,10 @@ fn rerun(
     claimed: &ResultEnvelope,
     dir: Option<&DataDir>,
 ) -> Result<Rerun, Failure> {
-    let place = execute::place(execute::backend(args.backend)?, args.workspace.as_deref());
+    let place = execute::place(
+        execute::backend(args.backend, sealed)?,
+        args.workspace.as_deref(),
+    );
     let (ours, _) = execute::answer(sealed, place, dir, "verifier", None)?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));
     let mut differences = Vec::new();

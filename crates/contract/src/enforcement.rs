@@ -39,6 +39,16 @@ pub enum Enforcer {
     Poll,
     /// CPU affinity that the program cannot widen.
     Affinity,
+    /// Instructions of a WebAssembly program, counted by the code itself.
+    WasmFuel,
+    /// The clock that interrupts a WebAssembly program: it can be overshot by a few milliseconds.
+    WasmEpoch,
+    /// Every growth of a WebAssembly program's memories and tables is asked for.
+    WasmMemory,
+    /// What a WebAssembly program has open is counted in the table that holds it.
+    WasmTable,
+    /// A WebAssembly program has no means to pass this limit.
+    WasmAbsent,
     /// Asked for, not enforceable here, and the caller said that this is all right.
     Waived,
     /// The caller asked for no limit.
@@ -66,7 +76,7 @@ pub enum UnknownName {
 }
 
 impl Enforcer {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 14] = [
         Self::Supervisor,
         Self::Cgroup1,
         Self::Cgroup2,
@@ -74,6 +84,11 @@ impl Enforcer {
         Self::Tmpfs,
         Self::Poll,
         Self::Affinity,
+        Self::WasmFuel,
+        Self::WasmEpoch,
+        Self::WasmMemory,
+        Self::WasmTable,
+        Self::WasmAbsent,
         Self::Waived,
         Self::Unlimited,
     ];
@@ -87,6 +102,11 @@ impl Enforcer {
             Self::Tmpfs => "tmpfs",
             Self::Poll => "poll",
             Self::Affinity => "affinity",
+            Self::WasmFuel => "wasm-fuel",
+            Self::WasmEpoch => "wasm-epoch",
+            Self::WasmMemory => "wasm-memory",
+            Self::WasmTable => "wasm-table",
+            Self::WasmAbsent => "wasm-absent",
             Self::Waived => "waived",
             Self::Unlimited => "unlimited",
         }

@@ -46,6 +46,10 @@ pub struct RunRecord {
     /// RFC 3339, UTC.
     #[schemars(extend("format" = "date-time"))]
     pub ended_at: String,
+    /// What a WebAssembly program was stopped by when it did what no program may: `integer divide by zero`; null otherwise.
+    pub trap: Option<String>,
+    /// What was fixed for a run that was asked to be deterministic, and how; null otherwise.
+    pub determinism: Option<BTreeMap<String, String>>,
     /// Why this run is not in the history, or not whole; null when it is there, and when none was to be kept.
     pub unrecorded: Option<String>,
 }
@@ -168,6 +172,8 @@ impl RunRecord {
             changes: run.changes,
             started_at: run.started_at.to_string(),
             ended_at: run.ended_at.to_string(),
+            trap: None,
+            determinism: None,
             unrecorded: None,
         }
     }
@@ -294,6 +300,8 @@ mod tests {
                 "changes": [{"path": "a/b", "kind": "added"}],
                 "started_at": "2023-11-14T22:13:20Z",
                 "ended_at": "2023-11-14T22:13:21.234Z",
+                "trap": null,
+                "determinism": null,
                 "unrecorded": null,
             })
         );

@@ -84,6 +84,8 @@ pub enum BackendName {
     Gvisor,
     /// Limits without isolation; only ever used when named.
     Host,
+    /// A WebAssembly module or component, in this process.
+    Wasm,
 }
 
 /// A request that passed validation and policy. The only thing a backend accepts, and it can only be made here.
@@ -103,6 +105,7 @@ impl BackendName {
             Self::Bubblewrap => "bubblewrap",
             Self::Gvisor => "gvisor",
             Self::Host => "host",
+            Self::Wasm => "wasm",
         }
     }
 }

@@ -29,6 +29,7 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
         BackendName::Native => {}
         BackendName::Bubblewrap | BackendName::Gvisor => check_outer_walls(request, &mut found),
         BackendName::Host => check_without_isolation(request, &mut found),
+        BackendName::Wasm => check_wasm(request, &mut found),
     }
     found.extend(request.limits.problems());
     match request.network {
@@ -194,6 +195,55 @@ fn check_outer_walls(request: &Request, found: &mut Vec<Problem>) {
     }
 }
 
+/// A WebAssembly program sees the directories that it is given and nothing else; there is no file system that could be laid over them.
+fn check_wasm(request: &Request, found: &mut Vec<Problem>) {
+    match &request.root {
+        Root::HostUsr => {}
+        Root::Dir(path) => found.push(Problem::new(
+            "root",
+            path.display(),
+            "the wasm backend has no root; give it a directory with --mount DIR:/data:ro",
+        )),
+    }
+    if let Some(workspace) = &request.workspace
+        && workspace.access == WorkspaceAccess::CopyOnWrite
+    {
+        found.push(Problem::new(
+            "workspace",
+            workspace.path.display(),
+            "the wasm backend cannot make it copy-on-write; say :ro or :rw, or use --backend native",
+        ));
+    }
+    let is_workspace = |cwd: &PathBuf| {
+        request.workspace.is_some() && cwd.as_path() == Path::new(Workspace::INSIDE)
+    };
+    if let Some(cwd) = request.cwd.as_ref().filter(|cwd| !is_workspace(cwd)) {
+        let fix = "the wasm backend starts in the workspace, where there is one; leave it out";
+        found.push(Problem::new("cwd", cwd.display(), fix));
+    }
+    let texts = request
+        .argv
+        .iter()
+        .chain(request.env.iter().flat_map(|(name, value)| [name, value]));
+    for text in texts.filter(|text| text.to_str().is_none()) {
+        found.push(Problem::new(
+            "argv and env",
+            text.to_string_lossy(),
+            "is not UTF-8, and a WebAssembly program takes nothing else; pass it with --stdin",
+        ));
+    }
+    for (i, mount) in request.mounts.iter().enumerate() {
+        if mount.target.to_str().is_none() {
+            let fix = "is not UTF-8, and a WebAssembly program knows no such path; mount elsewhere";
+            found.push(Problem::new(
+                format!("mounts[{i}].target"),
+                mount.target.display(),
+                fix,
+            ));
+        }
+    }
+}
+
 fn check_absolute(field: &str, path: &Path, found: &mut Vec<Problem>) {
     if has_nul(path.as_os_str()) {
         found.push(Problem::new(field, path.display(), NO_NUL));
@@ -327,6 +377,26 @@ mod tests {
             target: target.into(),
             access: MountAccess::ReadOnly,
         }
+    }
+
+    #[test]
+    fn what_the_wasm_backend_cannot_do_is_named_at_once() {
+        let mut request = request();
+        request.backend = BackendName::Wasm;
+        assert!(Grant::new(request.clone()).is_ok());
+        request.root = Root::Dir("/r".into());
+        request.workspace = Some(Workspace {
+            path: "w".into(),
+            access: WorkspaceAccess::CopyOnWrite,
+        });
+        request.cwd = Some("/tmp".into());
+        request
+            .argv
+            .push(std::os::unix::ffi::OsStringExt::from_vec(vec![0xff]));
+        let fields: Vec<String> = problems(&request).into_iter().map(|p| p.field).collect();
+        assert_eq!(fields, ["root", "workspace", "cwd", "argv and env"]);
+        request.cwd = Some(Workspace::INSIDE.into());
+        assert_eq!(problems(&request).len(), 3);
     }
 
     #[test]

@@ -153,6 +153,14 @@ impl Sealed {
         }
     }
 
+    /// Everything that the program reads, of whatever kind the task is.
+    pub fn input(&self) -> Vec<u8> {
+        match &self.payload.task {
+            Task::Wasm(task) => task.input(),
+            Task::Command(_) | Task::Source(_) | Task::Project(_) => self.stdin().to_vec(),
+        }
+    }
+
     pub fn check_deadline(&self, now: Timestamp) -> Result<(), Expired> {
         let deadline = self.payload.deadline;
         if now < deadline {
@@ -164,13 +172,16 @@ impl Sealed {
 
     /// The command of this payload as a request; [`Self::stdin`] goes beside it.
     pub fn to_request(&self, place: RunPlace) -> Result<Request, UnsupportedTask> {
-        let task = match &self.payload.task {
-            Task::Command(task) => task,
-            Task::Source(_) | Task::Wasm(_) | Task::Project(_) => {
+        let request = match (&self.payload.task, place.backend) {
+            (Task::Wasm(task), BackendName::Wasm) => task.to_request(),
+            // A command names a program of the worker's; a stranger has no say in which of its files is read as a module.
+            (Task::Command(_), BackendName::Wasm)
+            | (Task::Wasm(_) | Task::Source(_) | Task::Project(_), _) => {
                 return Err(UnsupportedTask {
                     kind: self.payload.task.kind(),
                 });
             }
+            (Task::Command(task), _) => task.to_request(),
         };
         let access = match self.payload.filesystem_write {
             FilesystemWrite::Allowed => WorkspaceAccess::ReadWrite,
@@ -183,7 +194,7 @@ impl Sealed {
             root: place.root,
             workspace: place.workspace.map(|path| Workspace { path, access }),
             backend: place.backend,
-            ..task.to_request()
+            ..request
         })
     }
 }

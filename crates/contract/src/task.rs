@@ -58,6 +58,9 @@ pub struct WasmTask {
     pub module_base64: String,
     #[serde(default)]
     pub args: Vec<String>,
+    /// What the program reads, in base64 with padding; nothing when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_base64: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -138,6 +141,44 @@ impl CommandTask {
     }
 }
 
+impl WasmTask {
+    /// What a program finds as its own name.
+    pub const PROGRAM: &'static str = "task.wasm";
+
+    pub fn module(&self) -> Vec<u8> {
+        decoded(&self.module_base64)
+    }
+
+    pub fn input(&self) -> Vec<u8> {
+        self.input_base64
+            .as_deref()
+            .map(decoded)
+            .unwrap_or_default()
+    }
+
+    /// The program as a request that says nothing yet about where it runs; its code goes beside it.
+    pub(crate) fn to_request(&self) -> Request {
+        let argv = std::iter::once(Self::PROGRAM).chain(self.args.iter().map(String::as_str));
+        let command = CommandTask {
+            argv: argv.map(str::to_owned).collect(),
+            env: BTreeMap::new(),
+            cwd: None,
+            stdin: None,
+        };
+        Request {
+            backend: BackendName::Wasm,
+            ..command.to_request()
+        }
+    }
+}
+
+/// Checked when the payload was opened.
+fn decoded(base64: &str) -> Vec<u8> {
+    data_encoding::BASE64
+        .decode(base64.as_bytes())
+        .unwrap_or_default()
+}
+
 fn read_command(fields: &mut Fields<'_>) -> Option<CommandTask> {
     let argv = fields.text_list("argv");
     let env = fields.optional_text_map("env");
@@ -209,10 +250,25 @@ fn read_wasm(fields: &mut Fields<'_>) -> Option<WasmTask> {
             Ok(_) => {}
         }
     }
-    Some(WasmTask {
+    let input = fields.optional_text("input_base64");
+    if let Some(text) = input
+        && data_encoding::BASE64.decode(text.as_bytes()).is_err()
+    {
+        let fix = "is not base64 with padding; encode the input again";
+        fields.problem("input_base64", text, fix);
+    }
+    let task = WasmTask {
         module_base64: module?.to_owned(),
         args,
-    })
+        input_base64: input.map(str::to_owned),
+    };
+    let of_the_task = |problem: Problem| Problem {
+        field: format!("task.{}", problem.field),
+        ..problem
+    };
+    let found = request_check::command_problems(&task.to_request());
+    fields.add(found.into_iter().map(of_the_task));
+    Some(task)
 }
 
 fn read_project(fields: &mut Fields<'_>) -> Option<ProjectTask> {
@@ -250,6 +306,7 @@ mod tests {
             json!({"kind": "command", "argv": ["true"], "env": {}, "cwd": null, "stdin": null}),
             json!({"kind": "source", "language": "c++", "code": "int main(){}"}),
             json!({"kind": "wasm", "module_base64": "AGFzbQEAAAA=", "args": ["a"]}),
+            json!({"kind": "wasm", "module_base64": "AGFzbQEAAAA=", "args": [], "input_base64": "aGVsbG8="}),
             json!({"kind": "project", "action": "build"}),
             json!({"kind": "project", "action": "restore"}),
         ] {
@@ -314,6 +371,10 @@ mod tests {
             (
                 json!({"kind": "wasm", "module_base64": "", "args": 1}),
                 vec!["task.args", "task.module_base64"],
+            ),
+            (
+                json!({"kind": "wasm", "module_base64": "AGFzbQEAAAA=", "args": ["a\u{0}"], "input_base64": "?"}),
+                vec!["task.input_base64", "task.argv[1]"],
             ),
             (json!({"kind": "project"}), vec!["task.action"]),
             (

@@ -129,6 +129,14 @@ impl Budget {
 impl Drain {
     /// `pipe` must be non-blocking.
     pub(crate) fn new(stream: Stream, pipe: OwnedFd, sink: Sink) -> Result<Self, Errno> {
+        Ok(Self {
+            pipe: Some(pipe),
+            ..Self::fed(stream, sink)?
+        })
+    }
+
+    /// Without a pipe of its own: what there is comes by [`Drain::push`].
+    pub(crate) fn fed(stream: Stream, sink: Sink) -> Result<Self, Errno> {
         let target = match sink {
             Sink::Keep { at_most } => Target::Kept {
                 bytes: Vec::new(),
@@ -149,7 +157,7 @@ impl Drain {
         };
         Ok(Self {
             stream,
-            pipe: Some(pipe),
+            pipe: None,
             target,
             seen: 0,
             failure: None,
@@ -274,6 +282,20 @@ impl Drain {
         let room = room.get_mut(..at_most).unwrap_or_default();
         let (chunk, _) = rustix::io::read(pipe, room)?;
         let read = chunk.len();
+        match self.push(chunk, budget, journal)? {
+            Drained::OverLimit => Ok(Drained::OverLimit),
+            _ => Ok(self.progress(read)),
+        }
+    }
+
+    /// Takes a piece of output that has been read, or handed over: counts it, writes it down, and keeps it or has it wait for its reader.
+    pub(crate) fn push(
+        &mut self,
+        chunk: &[u8],
+        budget: &mut Budget,
+        journal: Option<&mut Journal>,
+    ) -> Result<Drained, Errno> {
+        let read = chunk.len();
         self.seen += read as u64;
         let within = budget.within(read);
         budget.spend(within);
@@ -288,7 +310,18 @@ impl Drain {
         if within < read && budget.on_limit == OnLimit::Stop {
             return Ok(Drained::OverLimit);
         }
-        Ok(self.progress(read))
+        Ok(Drained::Open)
+    }
+
+    /// How much has been taken and not reached its reader.
+    pub(crate) fn waiting(&self) -> usize {
+        match &self.target {
+            Target::Kept { .. } => 0,
+            Target::Spliced { staging, .. } => staging
+                .as_ref()
+                .map_or(0, |staging| staging.waiting + staging.rest.len()),
+            Target::Written { pending, .. } => pending.len(),
+        }
     }
 
     /// Gives the reader what has been read already, before any more is.

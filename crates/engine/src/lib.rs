@@ -2,6 +2,7 @@
 //!
 //! Start reading in [`pipeline`].
 
+pub mod backend;
 mod bubblewrap;
 pub mod capture;
 mod changes;

@@ -28,7 +28,8 @@ impl LiveUsage {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, sample: Sample) {
+    /// By whoever watches over the run.
+    pub fn set(&self, sample: Sample) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
     }
 }

@@ -120,7 +120,7 @@ pub fn run_in(
 const SMALL_SCRATCH: u64 = 1 << 20;
 
 /// As exact as times are kept everywhere: one that was printed finds its run again.
-fn whole_micros(time: Timestamp) -> Timestamp {
+pub(crate) fn whole_micros(time: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 
@@ -310,7 +310,7 @@ fn adopt_orphans(enclosure: &Enclosure) -> Result<Vec<u32>, EngineError> {
 }
 
 /// The directories of the caller's that the program may fill.
-fn growths(request: &Request) -> Vec<Growth> {
+pub(crate) fn growths(request: &Request) -> Vec<Growth> {
     let Cap::AtMost(limit) = request.limits.disk else {
         return Vec::new();
     };

@@ -68,6 +68,8 @@ pub(crate) fn place(request: &Request) -> (OsString, Vec<OsString>) {
 pub(crate) fn environment(request: &Request) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = match request.backend {
         BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => clean_environment(),
+        // A stranger's module gets no variable that it was not given.
+        BackendName::Wasm => Vec::new(),
         BackendName::Host => HOST_INHERITS
             .iter()
             .filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)))
@@ -87,6 +89,8 @@ fn working_directory(request: &Request) -> OsString {
         return cwd.clone().into_os_string();
     }
     match (request.backend, &request.workspace) {
+        (BackendName::Wasm, Some(_)) => Workspace::INSIDE.into(),
+        (BackendName::Wasm, None) => HOME.into(),
         (BackendName::Host, Some(workspace)) => workspace.path.clone().into_os_string(),
         (BackendName::Host, None) => ".".into(),
         (BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor, Some(_)) => {
@@ -127,7 +131,7 @@ pub(crate) fn not_found(request: &Request) -> String {
         BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => {
             " inside the sandbox"
         }
-        BackendName::Host => "",
+        BackendName::Host | BackendName::Wasm => "",
     };
     let mut message = format!("`{name}` was not found{inside}");
     if request.backend == BackendName::Host {

@@ -9,6 +9,7 @@ mod archive;
 mod asked_files;
 mod asked_limits;
 mod auth;
+pub mod backends;
 mod body;
 mod capacity;
 mod ceilings;

@@ -60,7 +60,7 @@ pub(crate) fn check(
     let work = Work {
         kind: RunKind::Payload,
         limits,
-        stdin: sealed.stdin().to_vec(),
+        stdin: sealed.input(),
         tags: BTreeMap::new(),
         parent: None,
         workspace,

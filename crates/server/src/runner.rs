@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use crate::accepted::Accepted;
 use crate::archive::Archive;
+use crate::backends::Backends;
 use crate::capacity::{self, Capacity};
 use crate::config::{Copies, RunBounds};
 use crate::fault::{Fault, Refusal};
@@ -27,6 +28,9 @@ use crate::work::Place;
 
 pub(crate) use admission::{Asked, KeptPlace, TakenUp};
 
+/// Each reserves addresses for its memory, of which there are not so many.
+const MOST_INSTANCES: u32 = 1000;
+
 /// Takes work on and sees it through.
 #[derive(Debug)]
 pub(crate) struct Runner {
@@ -34,6 +38,7 @@ pub(crate) struct Runner {
     pub(crate) host: Arc<Host>,
     /// Sandboxes that stand ready, until the daemon stops.
     pool: Mutex<Option<Arc<Pool>>>,
+    backends: Backends,
     archive: Arc<Archive>,
     metrics: Arc<Metrics>,
     reports: Arc<Reports>,
@@ -98,10 +103,13 @@ impl Runner {
     ) -> Self {
         let host = Arc::new(Host::detect());
         let available = capacity::available_memory();
+        let capacity = Capacity::new(&bounds, host.cpus.len(), available);
+        let at_once = u32::try_from(capacity.at_once()).unwrap_or(u32::MAX);
+        let backends = Backends::of_daemon(archive.dir(), at_once.clamp(1, MOST_INSTANCES));
         Self {
             state: Mutex::new(State {
                 queue: Queue::new(bounds.queue),
-                capacity: Capacity::new(&bounds, host.cpus.len(), available),
+                capacity,
                 running: BTreeMap::new(),
                 quotas: HashMap::new(),
                 known: HashMap::new(),
@@ -113,6 +121,7 @@ impl Runner {
                 threadless: Vec::new(),
             }),
             pool: Mutex::new(pool(&bounds, &host, archive.dir(), interpreters)),
+            backends,
             bounds,
             host,
             archive,
@@ -294,6 +303,7 @@ impl Runner {
             kept: self.archive.kept(),
             host: &self.host,
             pool: pool.as_deref(),
+            backends: &self.backends,
         };
         let carried_out = catch_unwind(AssertUnwindSafe(|| match live.take_work() {
             Some(work) => work.carry_out(live, place),

@@ -14,6 +14,7 @@ use cofferdam_contract::request::{
     BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_contract::seal::{RunPlace, Sealed};
+use cofferdam_contract::task::Task as ContractTask;
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{
@@ -26,6 +27,7 @@ use cofferdam_store::sift::redact;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
+use crate::backends::{Asked, Backends};
 use crate::body::Room;
 use crate::config::Remembrance;
 use crate::fault::Fault;
@@ -96,6 +98,7 @@ pub(crate) struct Place<'a> {
     pub(crate) kept: &'a Remembrance,
     pub(crate) host: &'a Host,
     pub(crate) pool: Option<&'a Pool>,
+    pub(crate) backends: &'a Backends,
 }
 
 impl Place<'_> {
@@ -121,7 +124,10 @@ impl Work {
             WorkspaceWish::Private(files) => files.iter().map(PlacedFile::weight).sum(),
         };
         let task = match &self.task {
-            Task::Payload(sealed) => sealed.stdin().len(),
+            Task::Payload(sealed) => match &sealed.payload().task {
+                ContractTask::Wasm(task) => task.module_base64.len(),
+                _ => sealed.stdin().len(),
+            },
             Task::Command(task) => {
                 let inputs = task.inputs.as_ref().map_or(0, |inputs| {
                     let each = inputs.each.iter().map(|input| {
@@ -153,7 +159,7 @@ impl Work {
     pub(crate) fn command_line(&self) -> Vec<String> {
         match &self.task {
             Task::Command(task) => readable(&task.argv),
-            Task::Payload(sealed) => match sealed.to_request(payload_place(None)) {
+            Task::Payload(sealed) => match sealed.to_request(payload_place(sealed, None)) {
                 Ok(request) => readable(&request.argv),
                 Err(_) => Vec::new(),
             },
@@ -191,12 +197,14 @@ impl Work {
     /// The run as the engine will be asked for it, for checks before its turn comes.
     pub(crate) fn request(&self, workspace: Option<PathBuf>) -> Result<Request, Fault> {
         match &self.task {
-            Task::Payload(sealed) => sealed
-                .to_request(payload_place(workspace))
-                .map_err(|error| {
-                    let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
-                    Fault::coded(code, error.to_string())
-                }),
+            Task::Payload(sealed) => {
+                sealed
+                    .to_request(payload_place(sealed, workspace))
+                    .map_err(|error| {
+                        let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
+                        Fault::coded(code, error.to_string())
+                    })
+            }
             Task::Command(task) => Ok(Request {
                 argv: task.argv.clone(),
                 env: task.env.clone(),
@@ -245,13 +253,15 @@ impl Work {
         recording.sender = Some(live.tenant.clone());
         recording.execution_id.clone_from(&live.execution_id);
         recording.payload = self.sealed.as_ref().map(|sealed| sealed.json().clone());
+        let asked = asked(self.task);
         let stdin = input_of(self.stdin);
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
         let mut streams = streams(&request, stdin, recording, cancel, Arc::clone(&live.usage));
         streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
         let phase = live.trace.phase(RunPhase::Run);
-        let ran = pipeline::run_in(seat, Grant::new(request)?, streams, place.host);
+        let grant = Grant::new(request)?;
+        let ran = place.backends.run(seat, &asked, grant, streams, place.host);
         drop(phase);
         let mut record = ran?;
         let _phase = live.trace.phase(RunPhase::Record);
@@ -363,6 +373,18 @@ impl Work {
     }
 }
 
+/// The program, where it was brought along.
+fn asked(task: Task) -> Asked {
+    let code = match task {
+        Task::Payload(sealed) => match &sealed.payload().task {
+            ContractTask::Wasm(task) => Some(task.module()),
+            ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => None,
+        },
+        Task::Command(_) => None,
+    };
+    Asked { code, seed: None }
+}
+
 pub(crate) fn input_of(bytes: Vec<u8>) -> Input {
     match bytes {
         bytes if bytes.is_empty() => Input::Empty,
@@ -410,9 +432,16 @@ pub(crate) fn within(limit: Cap<Duration>, deadline: Instant) -> Cap<Duration> {
     Cap::AtMost(limit.at_most().map_or(left, |limit| limit.min(left)))
 }
 
-fn payload_place(workspace: Option<PathBuf>) -> RunPlace {
+/// WebAssembly has only one place to run.
+fn payload_place(sealed: &Sealed, workspace: Option<PathBuf>) -> RunPlace {
+    let backend = match &sealed.payload().task {
+        ContractTask::Wasm(_) => BackendName::Wasm,
+        ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => {
+            BackendName::Native
+        }
+    };
     RunPlace {
-        backend: BackendName::Native,
+        backend,
         root: Root::HostUsr,
         workspace,
         waived: Vec::new(),

@@ -145,7 +145,7 @@ impl Binary {
     /// A program under each of the contestants.
     pub(super) fn contestants(&self, program: &[&str], privilege: Privilege) -> [Contestant; 3] {
         let bare = Contestant::new("bare", privilege, program);
-        let bubblewrap = Contestant::new("bubblewrap", privilege, &[BUBBLEWRAP, program].concat());
+        let bubblewrap = Contestant::bubblewrap(privilege, program);
         [
             bare,
             bubblewrap,
@@ -186,6 +186,10 @@ impl Contestant {
             words: prefix.iter().chain(words).map(OsString::from).collect(),
             history: None,
         }
+    }
+
+    pub(super) fn bubblewrap(privilege: Privilege, program: &[&str]) -> Self {
+        Self::new("bubblewrap", privilege, &[BUBBLEWRAP, program].concat())
     }
 
     /// Ready to start. The environment is small and the same for all: cargo's own would slow the dynamic loader of some contestants

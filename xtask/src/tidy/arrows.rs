@@ -6,7 +6,7 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
@@ -15,15 +15,19 @@ const ARROWS: [(&str, &[&str]); 12] = [
     (TOOLCHAIN, &[CONTRACT]),
     (PROJECT, &[CONTRACT]),
     (CALLBACK, &[CONTRACT, STORE]),
+    (WASM, &[CONTRACT, ENGINE]),
     (FLEET, &[CONTRACT, ENGINE]),
     (
         SERVER,
-        &[CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE],
+        &[
+            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, WASM,
+        ],
     ),
     (
         "cofferdam",
         &[
             CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, FLEET, SERVER, OBSERVE,
+            WASM,
         ],
     ),
     (TESTKIT, &[]),
@@ -37,6 +41,7 @@ const PROJECT: &str = "cofferdam-project";
 const CALLBACK: &str = "cofferdam-callback";
 const OBSERVE: &str = "cofferdam-observe";
 const FLEET: &str = "cofferdam-fleet";
+const WASM: &str = "cofferdam-wasm";
 const SERVER: &str = "cofferdam-server";
 const TESTKIT: &str = "cofferdam-testkit";
 /// Chores look at whatever they need and are never shipped.

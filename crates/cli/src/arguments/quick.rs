@@ -76,6 +76,8 @@ impl Reading {
                 capture: CAPTURE,
                 on_output_limit: OnOutputLimit::Stop,
                 backend: None,
+                deterministic: false,
+                seed: None,
                 waive: Vec::new(),
                 history: HistoryArgs::default(),
             },
@@ -88,6 +90,7 @@ impl Reading {
     fn switch(&mut self, name: &str, value: Option<&OsStr>) -> Option<Taken> {
         let switch = match name {
             "--json" => &mut self.run.json,
+            "--deterministic" => &mut self.run.deterministic,
             "--no-history" => &mut self.run.history.no_history,
             "--no-artifacts" => &mut self.run.history.no_artifacts,
             _ => return Some(Taken::No),
@@ -119,6 +122,7 @@ impl Reading {
             "--cwd" => once(&mut run.cwd, value.into()),
             "--stdin" => once(&mut run.stdin, value.into()),
             "--backend" => once(&mut run.backend, spelling::backend(text(value)?).ok()?),
+            "--seed" => once(&mut run.seed, text(value)?.parse().ok()?),
             "--capture" => once(&mut self.capture, text(value)?.parse().ok()?),
             "--on-output-limit" => once(
                 &mut self.on_output_limit,
@@ -149,6 +153,9 @@ impl Reading {
 
     fn finish(self, command: &[OsString]) -> Option<Cli> {
         let history = &self.run.history;
+        if self.run.seed.is_some() && !self.run.deterministic {
+            return None;
+        }
         if history.no_history && (!history.tag.is_empty() || history.parent.is_some()) {
             return None;
         }
@@ -203,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    const FLAGS: [&str; 27] = [
+    const FLAGS: [&str; 29] = [
         "--timeout",
         "--cpu-time",
         "--memory",
@@ -231,6 +238,8 @@ mod tests {
         "--config",
         "--data-dir",
         "--timeo",
+        "--deterministic",
+        "--seed",
     ];
     const VALUES: [&str; 16] = [
         "2s",
@@ -282,6 +291,7 @@ mod tests {
             "run --stdin - --on-output-limit discard --capture 2m --backend host --waive disk --open-files 64 --cwd /tmp --root /r -- true",
             "run --tag a=b --tag c --parent 019a --no-artifacts --config c.yml --data-dir d -- true",
             "run --no-history -- true",
+            "run --backend wasm --deterministic --seed 7 -- prog.wasm",
         ] {
             let args = words(line);
             assert!(run(&args).is_some(), "{line}");
@@ -308,6 +318,7 @@ mod tests {
             "run --env= -- true",
             "run -eA=b -- true",
             "run x -- true",
+            "run --seed 7 -- true",
         ] {
             assert!(run(&words(line)).is_none(), "{line}");
         }

@@ -16,6 +16,7 @@ use std::path::Path;
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::request::BackendName;
+use cofferdam_contract::units::{Bytes, Cap};
 
 use super::history::{HistoryKey, HistorySettings, REDACT};
 use super::serve;
@@ -34,6 +35,7 @@ pub(crate) struct FileLayer {
     bubblewrap: Layer,
     gvisor: Layer,
     host: Layer,
+    wasm: Layer,
     pub(crate) history: Vec<Said>,
     /// About the daemon, checked.
     pub(crate) serve: Vec<(ServeKey, Vec<Setting<String>>)>,
@@ -71,6 +73,7 @@ impl FileLayer {
             BackendName::Bubblewrap => (self.general, self.bubblewrap),
             BackendName::Gvisor => (self.general, self.gvisor),
             BackendName::Host => (self.general, self.host),
+            BackendName::Wasm => (self.general, self.wasm),
         }
     }
 }
@@ -119,11 +122,8 @@ const DOCKER: [(&str, Check); 5] = [
     ("network_mode", Check::Network),
     ("privileged", Check::Unprivileged),
 ];
-const WASM: [(&str, Check); 3] = [
-    ("memory_limit", Check::Size),
-    ("stack_size", Check::Size),
-    ("timeout", Check::Duration),
-];
+
+const STACK_SIZE: &str = "stack_size";
 
 struct Reader<'a> {
     path: &'a Path,
@@ -166,7 +166,10 @@ impl Reader<'_> {
                 }
                 "gvisor" => self.limits(&section, node, &SECTION_ALIASES, &mut layer.gvisor),
                 "docker" => self.later(&section, node, &DOCKER),
-                "wasm" => self.later(&section, node, &WASM),
+                "wasm" => {
+                    let rest = self.without_stack_size(&section, node);
+                    self.limits(&section, rest, &SECTION_ALIASES, &mut layer.wasm);
+                }
                 name if name == BACKEND.yaml => self.backend(&section, node, &mut layer.general),
                 _ => self.unknown("sandbox", &key, &KNOWN),
             }
@@ -325,6 +328,30 @@ impl Reader<'_> {
                 self.complain(Some(line), &field, &text, fix);
             }
             seen.push((limit, key.name));
+        }
+    }
+
+    /// What a WebAssembly program's calls may take is fixed, and a file may say so.
+    fn without_stack_size(&mut self, section: &str, node: Node) -> Node {
+        let Value::Map(entries) = node.value else {
+            return node;
+        };
+        let (sizes, rest): (Vec<_>, Vec<_>) = entries
+            .into_iter()
+            .partition(|(key, _)| key.name == STACK_SIZE);
+        for (_, size) in sizes {
+            let field = format!("{section}.{STACK_SIZE}");
+            let Some((line, text)) = self.scalar(&field, size) else {
+                continue;
+            };
+            if spelling::bytes(&text) != Ok(Cap::AtMost(Bytes::new(1 << 20))) {
+                let fix = "is always `1m` in this version; write that, or remove the key";
+                self.complain(Some(line), &field, &text, fix.to_owned());
+            }
+        }
+        Node {
+            line: node.line,
+            value: Value::Map(rest),
         }
     }
 

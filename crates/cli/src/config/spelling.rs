@@ -15,14 +15,15 @@ use super::suggest::nearest;
 /// The word for "no limit". There is no number for it.
 pub(crate) const UNLIMITED: &str = "unlimited";
 
-const BACKENDS: [BackendName; 4] = [
+const BACKENDS: [BackendName; 5] = [
     BackendName::Native,
     BackendName::Bubblewrap,
     BackendName::Gvisor,
+    BackendName::Wasm,
     BackendName::Host,
 ];
 /// Backends that configurations may already name, though this version does not have them.
-pub(crate) const LATER_BACKENDS: [&str; 2] = ["docker", "wasm"];
+pub(crate) const LATER_BACKENDS: [&str; 1] = ["docker"];
 
 /// Nothing that a value can mean is longer.
 const MAX_LEN: usize = 64;

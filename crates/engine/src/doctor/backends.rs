@@ -27,7 +27,9 @@ fn try_one(bench: &Bench<'_>, backend: BackendName) -> Finding {
     let tool = match backend {
         BackendName::Bubblewrap => bubblewrap::find(),
         BackendName::Gvisor => gvisor::find(),
-        BackendName::Native | BackendName::Host => return Finding::ok(name, "needs nothing"),
+        BackendName::Native | BackendName::Host | BackendName::Wasm => {
+            return Finding::ok(name, "needs nothing");
+        }
     };
     let tool = match tool {
         Ok(tool) => tool.display().to_string(),

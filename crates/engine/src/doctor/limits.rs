@@ -269,6 +269,11 @@ fn exactness(limit: LimitName, by: Option<&EnforcedBy>) -> Exactness {
         (Enforcer::Supervisor, _) | (Enforcer::Cgroup1 | Enforcer::Cgroup2, LimitName::CpuTime) => {
             Exactness::Counted
         }
+        (Enforcer::WasmEpoch, _) => Exactness::Sampled,
+        (
+            Enforcer::WasmFuel | Enforcer::WasmMemory | Enforcer::WasmTable | Enforcer::WasmAbsent,
+            _,
+        ) => Exactness::Counted,
         (
             Enforcer::Cgroup1
             | Enforcer::Cgroup2

@@ -1,0 +1,122 @@
+//! Which backend runs a request: the one place that the command line and the daemon ask.
+
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{BackendName, Grant};
+use cofferdam_engine::error::EngineError;
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{self, Streams};
+use cofferdam_engine::pool::Seat;
+use cofferdam_store::DataDir;
+
+/// The verb of our own binary that compiles WebAssembly.
+pub const COMPILE_VERB: &str = "wasm-compile";
+
+/// Everything that can run something. Nothing is made before it is used.
+#[derive(Debug)]
+pub struct Backends {
+    #[cfg(feature = "wasm")]
+    wasm: Result<cofferdam_wasm::Wasm, String>,
+}
+
+/// What a request does not say.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// The program, where it is brought along and not named.
+    pub code: Option<Vec<u8>>,
+    /// Where randomness begins in a run that must give the same each time; `None` for one that need not.
+    pub seed: Option<u64>,
+}
+
+impl Backends {
+    /// For a process that runs one program.
+    pub fn of_process(dir: Option<&DataDir>) -> Self {
+        Self {
+            #[cfg(feature = "wasm")]
+            wasm: wasm(dir, cofferdam_wasm::Instances::OnDemand),
+        }
+    }
+
+    /// For one that runs many, at most so many at a time.
+    pub fn of_daemon(dir: &DataDir, at_once: u32) -> Self {
+        Self {
+            #[cfg(feature = "wasm")]
+            wasm: wasm(Some(dir), cofferdam_wasm::Instances::Pooled(at_once)),
+        }
+    }
+
+    /// Runs a granted request to its end, in a sandbox that stands already where there is one.
+    pub fn run(
+        &self,
+        seat: Option<Seat>,
+        asked: &Asked,
+        grant: Grant,
+        streams: Streams<'_>,
+        host: &Host,
+    ) -> Result<RunRecord, EngineError> {
+        match grant.request().backend {
+            BackendName::Native | BackendName::Host => pipeline::run_in(seat, grant, streams, host),
+            BackendName::Wasm => self.run_wasm(asked, grant, streams, host),
+        }
+    }
+
+    #[cfg(feature = "wasm")]
+    fn run_wasm(
+        &self,
+        asked: &Asked,
+        grant: Grant,
+        streams: Streams<'_>,
+        host: &Host,
+    ) -> Result<RunRecord, EngineError> {
+        use cofferdam_wasm::{Code, Determinism};
+        let wasm = self.wasm.as_ref().map_err(|why| unavailable(why.clone()))?;
+        let code = match (&asked.code, grant.request().argv.first()) {
+            (Some(code), _) => Code::Bytes(code.as_slice().into()),
+            (None, Some(path)) => Code::File(path.into()),
+            (None, None) => return Err(unavailable("no program was named".to_owned())),
+        };
+        let determinism = match asked.seed {
+            Some(seed) => Determinism::Exact { seed },
+            None => Determinism::Off,
+        };
+        wasm.run(&code, determinism, grant, streams, host)
+    }
+
+    #[cfg(not(feature = "wasm"))]
+    fn run_wasm(
+        &self,
+        _: &Asked,
+        _: Grant,
+        _: Streams<'_>,
+        _: &Host,
+    ) -> Result<RunRecord, EngineError> {
+        Err(unavailable("this binary was built without it".to_owned()))
+    }
+}
+
+fn unavailable(why: String) -> EngineError {
+    EngineError::Unavailable {
+        backend: "wasm",
+        why,
+        fix: "use --backend native".to_owned(),
+    }
+}
+
+/// Code is compiled by this very binary, inside the sandbox.
+#[cfg(feature = "wasm")]
+fn wasm(
+    dir: Option<&DataDir>,
+    instances: cofferdam_wasm::Instances,
+) -> Result<cofferdam_wasm::Wasm, String> {
+    use cofferdam_wasm::{Compiler, Settings, Wasm};
+    let program = std::env::current_exe()
+        .map_err(|error| format!("our own binary, which compiles, cannot be found: {error}"))?;
+    let compiler = Compiler {
+        program,
+        args: vec![COMPILE_VERB.into()],
+    };
+    let cache = dir.map(|dir| dir.path().join("wasm"));
+    Ok(Wasm::new(Settings {
+        instances,
+        ..Settings::new(compiler, cache)
+    }))
+}

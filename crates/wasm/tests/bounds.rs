@@ -1,0 +1,236 @@
+//! The backend as a library: compiling a stranger's code is bounded, code is compiled once, and programs that run side by side do not disturb each other.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test file: what fails here fails the test"
+)]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::ending::{Ending, SetupFailureKind, StopCause};
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_wasm::{Code, CompileBounds, Compiler, Determinism, Instances, Settings, Wasm};
+
+fn settings(cache: Option<&Path>) -> Settings {
+    let compiler = Compiler {
+        program: env!("CARGO_BIN_EXE_cofferdam-wasm-compiler").into(),
+        args: Vec::new(),
+    };
+    Settings::new(compiler, cache.map(Path::to_owned))
+}
+
+fn run(wasm: &Wasm, code: &str, limits: Limits) -> RunRecord {
+    let request = Request {
+        argv: vec!["program".into()],
+        env: Vec::new(),
+        cwd: None,
+        limits,
+        waived: Vec::new(),
+        network: Network::Denied,
+        root: Root::HostUsr,
+        workspace: None,
+        mounts: Vec::new(),
+        backend: BackendName::Wasm,
+    };
+    let streams = Streams {
+        stdin: Input::Empty,
+        stdout: Sink::Keep { at_most: 1 << 20 },
+        stderr: Sink::Keep { at_most: 1 << 20 },
+        result: None,
+        on_output_limit: OnLimit::Stop,
+        evidence: Evidence::Ending,
+        cancel: None,
+        recording: None,
+        usage: None,
+    };
+    let code = Code::Bytes(code.as_bytes().into());
+    wasm.run(
+        &code,
+        Determinism::Off,
+        Grant::new(request).unwrap(),
+        streams,
+        &Host::detect(),
+    )
+    .unwrap()
+}
+
+/// One function with a large body: what compilers take longest for.
+fn slow_to_compile() -> String {
+    let mut text = String::from("(module (func (export \"_start\") (local $a i64)");
+    for i in 0..300_000_u32 {
+        let _ = write!(
+            text,
+            "(local.set $a (i64.mul (local.get $a) (i64.const {i})))"
+        );
+    }
+    text.push_str("))");
+    text
+}
+
+#[track_caller]
+fn assert_too_much(bounds: CompileBounds, says: &str) {
+    let wasm = Wasm::new(Settings {
+        compile: bounds,
+        ..settings(None)
+    });
+    let began = Instant::now();
+    let record = run(&wasm, &slow_to_compile(), Limits::DEFAULT);
+    let Ending::NeverStarted(failure) = &record.ending else {
+        panic!("{:?}", record.ending);
+    };
+    assert_eq!(failure.kind, SetupFailureKind::ProgramNotExecutable);
+    assert!(failure.message.contains(says), "{}", failure.message);
+    assert!(began.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn compiling_is_bounded_in_cpu_time_wall_time_memory_and_size() {
+    let usual = CompileBounds::default();
+    assert_too_much(
+        CompileBounds {
+            cpu_time: Duration::from_millis(300),
+            ..usual
+        },
+        "takes too much to compile: CPU time limit of 300 ms used up",
+    );
+    assert_too_much(
+        CompileBounds {
+            wall_time: Duration::from_millis(300),
+            ..usual
+        },
+        "takes too much to compile: wall time limit of 300 ms reached",
+    );
+    assert_too_much(
+        CompileBounds {
+            memory: Bytes::new(32 << 20),
+            ..usual
+        },
+        "takes too much to compile: memory limit of 32 MiB reached",
+    );
+    assert_too_much(
+        CompileBounds {
+            code: Bytes::new(1 << 20),
+            ..usual
+        },
+        "larger than 1 MiB",
+    );
+}
+
+const HELLO: &str = r#"(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "\08\00\00\00\06\00\00\00hello\n")
+  (func (export "_start") (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16)))))"#;
+
+#[test]
+fn code_is_compiled_once_kept_on_disk_and_held_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Wasm::new(settings(Some(dir.path())));
+    let origin = |record: &RunRecord| record.isolation["code"].clone();
+    let [compiled, held] = [0, 1].map(|_| run(&first, HELLO, Limits::DEFAULT));
+    let second = Wasm::new(settings(Some(dir.path())));
+    let kept = run(&second, HELLO, Limits::DEFAULT);
+    for record in [&compiled, &held, &kept] {
+        assert_eq!(record.stdout.data, "hello\n");
+    }
+    assert_eq!(
+        [&compiled, &held, &kept].map(origin),
+        [
+            "compiled in the native sandbox",
+            "in memory",
+            "from the cache"
+        ]
+    );
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_costs_time_and_nothing_else() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let wasm = Wasm::new(settings(Some(&file.path().join("below-a-file"))));
+    let record = run(&wasm, HELLO, Limits::DEFAULT);
+    assert_eq!(record.ending, Ending::Exited { code: 0 });
+    let origin = &record.isolation["code"];
+    assert!(origin.contains("not kept: "), "{origin}");
+}
+
+#[test]
+fn programs_side_by_side_in_one_pool_have_their_own_memory_limits_and_endings() {
+    let wasm = Wasm::new(Settings {
+        instances: Instances::Pooled(16),
+        ..settings(None)
+    });
+    let endless = r#"(module (func (export "_start") (loop br 0)))"#;
+    let hungry = r#"(module (memory 1) (func (export "_start")
+        (loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) unreachable))"#;
+    let limit = Duration::from_millis(200);
+    let limits = || Limits {
+        wall_time: Cap::AtMost(limit),
+        memory: Cap::AtMost(Bytes::new(1 << 20)),
+        ..Limits::DEFAULT
+    };
+    for code in [endless, hungry, HELLO] {
+        run(&wasm, code, limits());
+    }
+    std::thread::scope(|scope| {
+        let (wasm, limits) = (&wasm, &limits);
+        let start = |code| scope.spawn(move || run(wasm, code, limits()));
+        let runs: Vec<_> = (0..4)
+            .flat_map(|_| [start(endless), start(hungry), start(HELLO)])
+            .collect();
+        let endings: Vec<Ending> = runs
+            .into_iter()
+            .map(|run| run.join().unwrap().ending)
+            .collect();
+        for three in endings.chunks(3) {
+            assert_eq!(
+                three,
+                [
+                    Ending::Stopped(StopCause::WallTime { limit }),
+                    Ending::Stopped(StopCause::Memory {
+                        limit: Bytes::new(1 << 20)
+                    }),
+                    Ending::Exited { code: 0 },
+                ]
+            );
+        }
+    });
+}
+
+/// What one program leaves in its memory is not there for the next in the same slot.
+#[test]
+fn memory_is_clean_for_every_program() {
+    let wasm = Wasm::new(Settings {
+        instances: Instances::Pooled(1),
+        ..settings(None)
+    });
+    let dirty = r#"(module (memory 4) (func (export "_start") (memory.fill (i32.const 0) (i32.const 255) (i32.const 262144))))"#;
+    let look = r#"(module (memory 4) (func (export "_start") (local $i i32)
+        (loop (if (i32.load (local.get $i)) (then unreachable))
+          (local.set $i (i32.add (local.get $i) (i32.const 4)))
+          (br_if 0 (i32.lt_u (local.get $i) (i32.const 262144))))))"#;
+    for _ in 0..3 {
+        for code in [dirty, look] {
+            let record = run(&wasm, code, Limits::DEFAULT);
+            assert_eq!(record.ending, Ending::Exited { code: 0 });
+        }
+    }
+}
+
+#[test]
+fn a_program_too_large_for_the_pool_runs_all_the_same() {
+    let wasm = Wasm::new(Settings {
+        instances: Instances::Pooled(2),
+        ..settings(None)
+    });
+    let code = r#"(module (table 200000 funcref) (func (export "_start")))"#;
+    let record = run(&wasm, code, Limits::DEFAULT);
+    assert_eq!(record.ending, Ending::Exited { code: 0 });
+}
