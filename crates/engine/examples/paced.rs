@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cold" => None,
         "warm" => {
             let bounds = PoolBounds::of_runs(host.cpus.len());
-            let pool = Pool::start(Arc::clone(&host), DataDir::at(place), bounds);
+            let pool = Pool::start(Arc::clone(&host), DataDir::at(place), bounds, Vec::new());
             Some(pool.ok_or("no sandbox can wait here")?)
         }
         other => return Err(format!("`{other}` is neither cold nor warm").into()),

@@ -54,7 +54,10 @@ impl Backends {
         host: &Host,
     ) -> Result<RunRecord, EngineError> {
         match grant.request().backend {
-            BackendName::Native | BackendName::Host => pipeline::run_in(seat, grant, streams, host),
+            BackendName::Native
+            | BackendName::Bubblewrap
+            | BackendName::Gvisor
+            | BackendName::Host => pipeline::run_in(seat, grant, streams, host),
             BackendName::Wasm => self.run_wasm(asked, grant, streams, host),
         }
     }
