@@ -28,7 +28,11 @@ fn main() {
                 fs::write(dir.join(format!("f{file}.ts")), "").unwrap();
             }
         }
-        fs::write(dir.join("package.json"), format!("{{\"name\": \"p{project}\", \"scripts\": {{\"test\": \"jest\"}}}}")).unwrap();
+        fs::write(
+            dir.join("package.json"),
+            format!("{{\"name\": \"p{project}\", \"scripts\": {{\"test\": \"jest\"}}}}"),
+        )
+        .unwrap();
     }
     let mut times: Vec<Duration> = (0..5)
         .map(|_| {
@@ -40,8 +44,15 @@ fn main() {
         })
         .collect();
     times.sort();
-    let (best, worst) = (times.first().copied().unwrap_or_default(), times.last().copied().unwrap_or_default());
-    println!("{} files in {} projects: {best:.0?} at best, {worst:.0?} at worst of 5", PROJECTS * DIRS * FILES, PROJECTS);
+    let (best, worst) = (
+        times.first().copied().unwrap_or_default(),
+        times.last().copied().unwrap_or_default(),
+    );
+    println!(
+        "{} files in {} projects: {best:.0?} at best, {worst:.0?} at worst of 5",
+        PROJECTS * DIRS * FILES,
+        PROJECTS
+    );
     if best > PROMISED {
         println!("slower than the {PROMISED:?} that are promised");
         std::process::exit(1);
