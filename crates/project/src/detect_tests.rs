@@ -1,3 +1,5 @@
+//! What is found in trees of all kinds, and what is not.
+
 use std::fs;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What each speaker says, in the words that the real tools use.
+
 use super::*;
 
 fn one(speaker: Speaker, output: &str) -> Diagnostic {

@@ -1,3 +1,5 @@
+//! Reports that real tools wrote, and hostile ones.
+
 use super::*;
 
 fn sample(name: &str) -> Vec<u8> {
