@@ -4,6 +4,7 @@
 mod act;
 mod cache;
 mod contract;
+mod ears;
 mod gather;
 mod outcome;
 mod sheet;

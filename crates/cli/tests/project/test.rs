@@ -203,11 +203,70 @@ fn a_directory_without_projects_or_tests_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn runs_of_tests_are_in_the_history_under_their_kind() {
+fn runs_of_tests_are_in_the_history_with_their_results_and_can_be_compared() {
     let host = host!(Need::Python);
     let dir = project(&host, Way::Root, UNITTEST);
-    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
-    let id = ran.told()["projects"][0]["steps"][0]["run_id"].clone();
+    let id = |ran: &cofferdam_testkit::Finished| {
+        let told = ran.told();
+        told["projects"][0]["steps"][0]["run_id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let first = id(&act(&host, Way::Root, "test", &dir, &["--json"]));
+    let text = std::fs::read_to_string(dir.join("test_b.py")).unwrap();
+    let text = text
+        .replace("self.assertEqual(1, 2)", "self.assertEqual(2, 2)")
+        .replace(
+            "def test_ok(self): pass",
+            "def test_ok(self): self.fail('no')",
+        );
+    std::fs::write(dir.join("test_b.py"), text).unwrap();
+    let second = id(&act(&host, Way::Root, "test", &dir, &["--json"]));
     let listed = host.run(["runs", "list", "--kind", "test", "--json"]);
-    assert!(listed.out().contains(id.as_str().unwrap()), "{listed:#?}");
+    assert!(
+        listed.out().contains(&first) && listed.out().contains(&second),
+        "{listed:#?}"
+    );
+    let shown = host.run(["runs", "show", &first, "--json"]);
+    assert_eq!(shown.told()["results"]["counts"]["failed"], 1, "{shown:#?}");
+    let compared = host.run(["runs", "diff", &first, &second, "--json"]);
+    let tests = compared.told()["tests"].clone();
+    assert_eq!(
+        (compared.code(), &tests["newly_failing"], &tests["fixed"]),
+        (
+            1,
+            &serde_json::json!(["test_b.A › test_ok"]),
+            &serde_json::json!(["test_b.A › test_bad"])
+        ),
+        "{compared:#?}"
+    );
+    let read = host.run(["runs", "diff", &first, &second]);
+    assert!(
+        read.out().contains("newly failing  test_b.A › test_ok"),
+        "{read:#?}"
+    );
+}
+
+#[test]
+fn a_secret_in_a_failing_test_is_not_in_the_history() {
+    let host = host!(Need::Python);
+    let leaks = [
+        ("setup.py", ""),
+        (
+            "test_a.py",
+            "import unittest\nclass A(unittest.TestCase):\n    def test_x(self): self.fail('password=hunter2hunter2')\n",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &leaks);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    let id = ran.told()["projects"][0]["steps"][0]["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let shown = host.run(["runs", "show", &id, "--json"]);
+    assert!(
+        shown.out().contains("test_x") && !shown.out().contains("hunter2"),
+        "{shown:#?}"
+    );
 }
