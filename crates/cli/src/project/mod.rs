@@ -6,6 +6,7 @@ mod cache;
 mod contract;
 mod ears;
 mod gather;
+mod git;
 mod outcome;
 mod sheet;
 mod step;
