@@ -120,6 +120,45 @@ fn a_hanging_test_is_stopped_and_what_passed_before_it_is_told() {
 }
 
 #[test]
+fn a_person_who_ends_it_ends_all_of_it() {
+    let host = host!(Need::Python);
+    let hangs = [
+        ("setup.py", ""),
+        (
+            "test_a.py",
+            "import time, unittest\nclass A(unittest.TestCase):\n    def test_a(self): pass\n    def test_hangs(self):\n        print('begun', flush=True)\n        time.sleep(600)\n",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &hangs);
+    let (place, cache) = (dir.to_str().unwrap(), host.workspace(Way::Root));
+    let started = host
+        .launch([
+            "test",
+            place,
+            "--retries",
+            "3",
+            "--cache-dir",
+            cache.to_str().unwrap(),
+        ])
+        .stderr_to(std::process::Stdio::null())
+        .start();
+    started.await_process(|process| {
+        process.command.contains("unittest") && process.name.starts_with("python")
+    });
+    started.signal(rustix::process::Signal::TERM);
+    let ended = started.finish();
+    assert_eq!(ended.code(), 130, "{ended:#?}");
+    assert!(ended.out().contains("stopped  setup.py"), "{ended:#?}");
+    assert_eq!(
+        std::fs::read_dir(host.history(Way::Root).join("work"))
+            .unwrap()
+            .count(),
+        0,
+        "no report is left"
+    );
+}
+
+#[test]
 fn what_passes_only_at_another_attempt_is_flaky_and_told_apart() {
     let host = host!(Need::Python);
     let flaky = [
