@@ -1,6 +1,6 @@
 //! The way through a verb: find the projects, ask each ecosystem for its steps, run them, and put together what came of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -388,7 +388,7 @@ fn forgive(project: &mut ProjectOutcome, flaky: &mut Vec<String>) {
             .steps
             .iter()
             .filter(|step| step.index == last.index && step.attempt < last.attempt);
-        let failed: Vec<_> = earlier
+        let failed: HashSet<_> = earlier
             .filter_map(|step| step.tests.as_ref())
             .flat_map(|tests| {
                 tests

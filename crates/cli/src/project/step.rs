@@ -1,5 +1,6 @@
 //! Running one step: the request, the run, and reading what it left.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -171,18 +172,18 @@ impl Bench<'_> {
             }
         }
         // A test that failed is told as such, and not once more by the traceback that it printed.
-        let failed = |file: Option<&str>, line: Option<u32>| {
-            let cases = tests.iter().flat_map(|tests| &tests.tests);
-            let mut bad = cases.filter(|case| case.status == Status::Failed);
-            bad.any(|case| {
-                let at = case
-                    .file
-                    .as_deref()
-                    .map(|file| diagnostic::relative(file, &root));
-                at.as_deref() == file && case.line == line
+        let cases = tests.iter().flat_map(|tests| &tests.tests);
+        let failed: HashSet<(Option<String>, Option<u32>)> = cases
+            .filter(|case| case.status == Status::Failed)
+            .map(|case| {
+                let file = case.file.as_deref();
+                (
+                    file.map(|file| diagnostic::relative(file, &root)),
+                    case.line,
+                )
             })
-        };
-        diagnostics.retain(|found| !failed(found.file.as_deref(), found.line));
+            .collect();
+        diagnostics.retain(|found| !failed.contains(&(found.file.clone(), found.line)));
         let (verdict, detail) = judge(&record, tests.as_ref());
         let is_silent =
             diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.tests.is_empty());
