@@ -1,6 +1,7 @@
 //! The command line's grammar: what can be said, with help and examples. Turning it into a request is each verb's own work.
 
 pub(crate) mod bundle;
+pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod project;
 mod quick;
@@ -73,6 +74,7 @@ pub(crate) enum Verb {
     Lint(Box<project::LintArgs>),
     Format(Box<project::FormatArgs>),
     Task(Box<project::TaskArgs>),
+    Golden(golden::GoldenArgs),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Completions(CompletionsArgs),

@@ -11,6 +11,7 @@ mod doctor;
 mod execute;
 mod export;
 mod failure;
+mod golden;
 mod history;
 mod import;
 mod inputs;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Verb::Lint(args) => project::lint(args.act, places),
         Verb::Format(args) => project::format(args.act, places),
         Verb::Task(args) => project::task(*args, places),
+        Verb::Golden(args) => golden::golden(args, places),
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Config(args) => config_show::show(args, places.config),
         Verb::Completions(args) => completions::completions(&args),

@@ -49,6 +49,23 @@ pub struct Recording {
     pub journal: Bytes,
     /// What is kept of the files that the run leaves; `None` for nothing.
     pub artifacts: Option<ArtifactLimits>,
+    /// What its results are, asked after it has ended and its streams are closed.
+    pub results: Option<Results>,
+}
+
+/// How the results of a run are found; they are kept with how it ended.
+pub struct Results(Box<dyn FnOnce() -> Option<Value> + Send>);
+
+impl Results {
+    pub fn new(find: impl FnOnce() -> Option<Value> + Send + 'static) -> Self {
+        Self(Box::new(find))
+    }
+}
+
+impl std::fmt::Debug for Results {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Results")
+    }
 }
 
 /// A run that is being written down.
@@ -62,6 +79,7 @@ pub(crate) struct Recorder {
     redactions: u64,
     artifacts: Option<ArtifactLimits>,
     workspace: Option<Before>,
+    results: Option<Results>,
 }
 
 /// A writable workspace before the run. Held open: what has its name afterwards may be something else.
@@ -85,6 +103,7 @@ impl Recording {
             rules: Rules::default(),
             journal: Bytes::new(64 << 20),
             artifacts: Some(ArtifactLimits::default()),
+            results: None,
         }
     }
 
@@ -147,6 +166,7 @@ impl Recording {
                     WorkspaceAccess::ReadOnly | WorkspaceAccess::CopyOnWrite => None,
                 }),
             artifacts: self.artifacts,
+            results: self.results,
         }
     }
 }
@@ -175,6 +195,7 @@ impl Recorder {
         cancel: Option<BorrowedFd<'_>>,
     ) -> Option<String> {
         let collected = self.collect(record, upper, cancel);
+        let results = self.results.and_then(|results| (results.0)());
         let journal = match self.journal {
             Ok(journal) => journal,
             Err(error) => return Some(error.to_string()),
@@ -184,6 +205,7 @@ impl Recorder {
             Err(error) => (Collected::default(), Some(error.to_string())),
         };
         let mut closing = closing(record, collected);
+        closing.results = results;
         closing.redactions = self.redactions + redact_closing(&mut closing, &self.rules);
         let closed = journal.finish(closing).err().map(|error| error.to_string());
         closed.or(trouble)

@@ -2,14 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
-
-const STAY: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS);
+use rustix::fs::{FileType, Mode, OFlags};
 
 /// A directory that is held open.
 #[derive(Debug)]
@@ -58,8 +54,13 @@ impl Beneath {
 
     /// The names of the regular files in a directory, with what tells their state; sorted.
     pub fn files(&self, dir: &str, at_most: usize) -> io::Result<Vec<(String, Stamp)>> {
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat2(&self.dir, dir, flags, Mode::empty(), STAY)?;
+        let dir = match dir {
+            "." => self.step(&self.dir, ".")?,
+            _ => {
+                let (parent, name) = self.descend(dir)?;
+                self.step(&parent, name)?
+            }
+        };
         let mut found = Vec::new();
         for entry in rustix::fs::Dir::read_from(&dir)? {
             let entry = entry?;
@@ -83,12 +84,35 @@ impl Beneath {
 
     fn file(&self, relative: &str) -> io::Result<File> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat2(self.dir.as_fd(), relative, flags, Mode::empty(), STAY)?;
+        let (parent, name) = self.descend(relative)?;
+        let file = rustix::fs::openat(&parent, name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(io::Error::other("is not a regular file"));
         }
         Ok(file.into())
+    }
+
+    /// The directory that holds the last name, and that name. One name at a time, so that no link is followed on the way; a sandbox inside a sandbox may have no
+    /// call that does it at once.
+    fn descend<'a>(&self, relative: &'a str) -> io::Result<(OwnedFd, &'a str)> {
+        let mut at = self.step(&self.dir, ".")?;
+        let mut names = relative.split('/').peekable();
+        while let Some(name) = names.next() {
+            if matches!(name, "" | "." | "..") {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            if names.peek().is_none() {
+                return Ok((at, name));
+            }
+            at = self.step(&at, name)?;
+        }
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+
+    fn step(&self, from: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(from, name, flags, Mode::empty())?)
     }
 }
 

@@ -52,12 +52,16 @@ const PASSED_BY: [&str; 13] = [
 /// A manifest is text that a person writes.
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
 const MAX_NOTES: usize = 20;
+/// Directories that hold anything of interest.
+const MAX_DIRS: usize = 50_000;
 
 /// What the walk saw, before any file was opened.
 #[derive(Debug)]
 pub(crate) struct Tree<'a> {
     beneath: &'a Beneath,
     dirs: BTreeMap<String, Names>,
+    /// How many manifests are still taken, and how many directories: who looks at each must not be kept for ever.
+    room: (usize, usize),
     pub(crate) notes: Vec<String>,
 }
 
@@ -76,6 +80,7 @@ pub fn detect(root: &Path, bounds: &Bounds) -> io::Result<Detection> {
     let mut tree = Tree {
         beneath: &beneath,
         dirs: BTreeMap::new(),
+        room: (bounds.manifests, MAX_DIRS),
         notes: Vec::new(),
     };
     let entries = tree.walk(root, bounds);
@@ -154,16 +159,32 @@ impl Tree<'_> {
             return;
         };
         let dir = if dir.is_empty() { "." } else { dir };
-        let names = match self.dirs.get_mut(dir) {
-            Some(names) => names,
-            None => self.dirs.entry(dir.to_owned()).or_default(),
-        };
+        if !self.dirs.contains_key(dir) {
+            match self.room.1.checked_sub(1) {
+                Some(room) => self.room.1 = room,
+                None => return self.full(),
+            }
+        }
+        if meaning == Meaning::Manifest {
+            match self.room.0.checked_sub(1) {
+                Some(room) => self.room.0 = room,
+                None => return self.full(),
+            }
+        }
+        let names = self.dirs.entry(dir.to_owned()).or_default();
         match meaning {
             Meaning::Manifest => names.files.push(name.to_owned()),
             Meaning::PythonTest => names.has_python_tests = true,
             Meaning::GoTest => names.has_go_tests = true,
             Meaning::NodeTest => names.has_node_tests = true,
             Meaning::None => {}
+        }
+    }
+
+    fn full(&mut self) {
+        const NOTE: &str = "there is more here than is looked at; search a smaller part";
+        if !self.notes.iter().any(|note| note == NOTE) {
+            self.note(NOTE.to_owned());
         }
     }
 

@@ -1,3 +1,5 @@
+//! What is found in trees of all kinds, and what is not.
+
 use std::fs;
 
 use super::*;
@@ -333,4 +335,23 @@ fn what_a_runner_cannot_do_is_refused_and_not_left_out() {
         options.ends_with(r#"--test-name-pattern="a \"b\" c""#),
         "{options}"
     );
+}
+
+#[test]
+fn more_than_is_looked_at_is_said() {
+    let names: Vec<String> = (0..9).map(|n| format!("p{n}/package.json")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "{}")).collect();
+    let few = Bounds {
+        manifests: 3,
+        ..Bounds::default()
+    };
+    let detection = detect(tree(&files).path(), &few).unwrap();
+    assert_eq!(detection.projects.len(), 3);
+    assert_eq!(detection.notes.len(), 1, "{:?}", detection.notes);
+    let few = Bounds {
+        entries: 4,
+        ..Bounds::default()
+    };
+    let detection = detect(tree(&files).path(), &few).unwrap();
+    assert_eq!((detection.entries, detection.notes.len()), (4, 1));
 }

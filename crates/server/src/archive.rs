@@ -251,6 +251,7 @@ fn write_unrun(
         stderr: StreamSeen::default(),
         artifacts: Vec::new(),
         left_out: Vec::new(),
+        results: None,
     };
     Journal::begin(dir, &opening, rules, Bytes::new(0))?.finish(closing)
 }

@@ -67,5 +67,6 @@ fn write(place: Place<'_>, live: &Live, work: &Work, record: &RunRecord) -> Resu
         stderr: StreamSeen::default(),
         artifacts: Vec::new(),
         left_out: Vec::new(),
+        results: None,
     })
 }

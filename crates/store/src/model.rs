@@ -85,6 +85,9 @@ pub struct Closing {
     pub artifacts: Vec<Artifact>,
     /// Files that were new or changed and are not kept, with the reason.
     pub left_out: Vec<LeftOut>,
+    /// What the tests of a project told, where that is what was run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub results: Option<serde_json::Value>,
 }
 
 /// What a program wrote to one stream, before anything was taken out or cut.

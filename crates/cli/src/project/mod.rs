@@ -4,7 +4,9 @@
 mod act;
 mod cache;
 mod contract;
+mod ears;
 mod gather;
+mod git;
 mod outcome;
 mod sheet;
 mod step;

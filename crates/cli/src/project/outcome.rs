@@ -16,6 +16,8 @@ pub(super) struct Outcome {
     pub(super) exit_code: u8,
     /// Null where nothing was tested.
     pub(super) counts: Option<Counts>,
+    /// What a person should look at.
+    pub(super) warnings: Vec<String>,
     /// Failed at first and passed at another attempt.
     pub(super) flaky: Vec<String>,
     pub(super) projects: Vec<ProjectOutcome>,

@@ -1,8 +1,10 @@
 //! Running one step: the request, the run, and reading what it left.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::Ending;
@@ -13,7 +15,9 @@ use cofferdam_contract::request::{
 };
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_engine::pipeline::{
+    self, Evidence, Input, OnLimit, Recording, Results, Sink, Streams,
+};
 use cofferdam_project::action::Output;
 use cofferdam_project::diagnostic;
 use cofferdam_project::report::{MAX_REPORT, Status, TestReport};
@@ -22,7 +26,8 @@ use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 
-use super::gather::{Before, Left, gather};
+use super::ears::{Ears, Found, Open};
+use super::gather::Before;
 use super::outcome::{Ended, StepOutcome, Tests, Verdict, judge};
 use super::tee::{Show, Tee};
 use super::tools::Tools;
@@ -98,39 +103,25 @@ impl Bench<'_> {
         let request = self.request(step, tools, reports.path())?;
         let grant = Grant::new(request)
             .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
-        let recording = self.recording()?;
+        let mut recording = self.recording()?;
         let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
-        let (record, stdout, stderr) = self.supervise(grant, step, recording)?;
-        history::tell_unrecorded(&record);
-        history::afterwards(&record, kept_in.as_ref(), &self.merged.history);
-        let own = self.beneath(reports.path())?;
-        let left = Left {
-            own: &own,
-            project: &project,
-            stdout: &stdout,
-            stderr: &stderr,
-        };
-        let tests = (!step.reports.is_empty()).then(|| gather(&step.reports, &before, &left));
-        Ok(self.outcome(step, record, tests, &stdout, &stderr, attempt))
-    }
-
-    fn supervise(
-        &self,
-        grant: Grant,
-        step: &Step,
-        recording: Option<Recording>,
-    ) -> Result<(RunRecord, Vec<u8>, Vec<u8>), Failure> {
-        let at_most = usize::try_from(MAX_REPORT).unwrap_or(usize::MAX);
-        let listen = |show| {
-            Tee::new(show, at_most).map_err(|error| {
-                Failure::io(ErrorCode::Internal, "cannot listen to a tool", &error)
-            })
-        };
-        let (to_stdout, stdout) = listen(match step.output {
+        let (to_stdout, stdout) = self.listen(match step.output {
             Output::ForPeople => self.show,
             Output::ForPrograms => Show::Nobody,
         })?;
-        let (to_stderr, stderr) = listen(self.show)?;
+        let (to_stderr, stderr) = self.listen(self.show)?;
+        let ears = Arc::new(Mutex::new(Ears::Open(Open {
+            stdout,
+            stderr,
+            project,
+            own: reports.path().to_owned(),
+            before,
+            reports: step.reports.clone(),
+        })));
+        if let Some(recording) = &mut recording {
+            let ears = Arc::clone(&ears);
+            recording.results = Some(Results::new(move || Ears::found(&ears)?.kept()));
+        }
         let streams = Streams {
             stdin: Input::Empty,
             stdout: Sink::Pass { to: to_stdout },
@@ -143,18 +134,24 @@ impl Bench<'_> {
             usage: None,
         };
         let record = pipeline::run(grant, streams, &self.host)?;
-        Ok((record, stdout.said(), stderr.said()))
+        history::tell_unrecorded(&record);
+        history::afterwards(&record, kept_in.as_ref(), &self.merged.history);
+        let found = Ears::found(&ears).unwrap_or_default();
+        Ok(self.outcome(step, record, &found, attempt))
     }
 
-    fn outcome(
-        &self,
-        step: &Step,
-        record: RunRecord,
-        tests: Option<TestReport>,
-        stdout: &[u8],
-        stderr: &[u8],
-        attempt: u32,
-    ) -> StepOutcome {
+    fn listen(&self, show: Show) -> Result<(OwnedFd, Tee), Failure> {
+        let at_most = usize::try_from(MAX_REPORT).unwrap_or(usize::MAX);
+        Tee::new(show, at_most)
+            .map_err(|error| Failure::io(ErrorCode::Internal, "cannot listen to a tool", &error))
+    }
+
+    fn outcome(&self, step: &Step, record: RunRecord, found: &Found, attempt: u32) -> StepOutcome {
+        let Found {
+            tests,
+            stdout,
+            stderr,
+        } = found;
         let root = self.places(Path::new("")).root;
         let mut said = String::from_utf8_lossy(stdout).into_owned();
         said.push('\n');
@@ -175,18 +172,18 @@ impl Bench<'_> {
             }
         }
         // A test that failed is told as such, and not once more by the traceback that it printed.
-        let failed = |file: Option<&str>, line: Option<u32>| {
-            let cases = tests.iter().flat_map(|tests| &tests.tests);
-            let mut bad = cases.filter(|case| case.status == Status::Failed);
-            bad.any(|case| {
-                let at = case
-                    .file
-                    .as_deref()
-                    .map(|file| diagnostic::relative(file, &root));
-                at.as_deref() == file && case.line == line
+        let cases = tests.iter().flat_map(|tests| &tests.tests);
+        let failed: HashSet<(Option<String>, Option<u32>)> = cases
+            .filter(|case| case.status == Status::Failed)
+            .map(|case| {
+                let file = case.file.as_deref();
+                (
+                    file.map(|file| diagnostic::relative(file, &root)),
+                    case.line,
+                )
             })
-        };
-        diagnostics.retain(|found| !failed(found.file.as_deref(), found.line));
+            .collect();
+        diagnostics.retain(|found| !failed.contains(&(found.file.clone(), found.line)));
         let (verdict, detail) = judge(&record, tests.as_ref());
         let is_silent =
             diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.tests.is_empty());
@@ -210,7 +207,7 @@ impl Bench<'_> {
             tests: None,
             said: (is_bad && is_silent).then(|| tail(said.trim_end(), SAID)),
         };
-        outcome.tests = tests.map(|tests| self.told(tests, &root));
+        outcome.tests = tests.clone().map(|tests| self.told(tests, &root));
         outcome
     }
 

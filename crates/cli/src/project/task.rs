@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::act::{self, Attempts, Wish};
 use super::contract::{self, Contract, Entry, Variables};
+use super::git::Git;
 use super::outcome::{ProjectOutcome, Verdict};
 use super::step::Bench;
 use super::tell::Tell;
@@ -52,8 +53,10 @@ pub(crate) fn task(args: TaskArgs, places: Places) -> Result<ExitCode, Failure> 
         );
         return Err(Failure::new(ErrorCode::InputInvalid, message));
     }
+    let git = Git::look(&bench.root);
     let outcome = carry_out(&bench, &found, entry)?;
-    let outcome = act::sum_up(Action::Build, vec![outcome], Attempts::One);
+    let mut outcome = act::sum_up(Action::Build, vec![outcome], Attempts::One);
+    outcome.warnings.extend(git.warning(&bench.root));
     tell.outcome(&outcome, &bench.root)?;
     Ok(ExitCode::from(outcome.exit_code))
 }

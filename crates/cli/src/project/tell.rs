@@ -82,6 +82,9 @@ impl Tell {
             page.project(project);
         }
         page.sum(outcome);
+        for warning in &outcome.warnings {
+            crate::terminal::output::note(&format!("cofferdam: {}", safe(warning)));
+        }
         failure::print(&page.text)
     }
 }

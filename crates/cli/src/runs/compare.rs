@@ -9,6 +9,7 @@ use cofferdam_store::model::{Closing, Digest, Outcome, Status, StoredRun};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::tests_compared::{self, TestsDiff};
 use super::unified::{self, Bounds, StreamDiff};
 use super::words;
 use crate::arguments::history::DiffArgs;
@@ -45,6 +46,9 @@ pub(crate) struct Comparison {
     pub(crate) environment: Option<Names>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) artifacts: Option<Artifacts>,
+    /// Where both told of tests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tests: Option<TestsDiff>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stdout: Option<StreamDiff>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,6 +142,9 @@ pub(crate) fn compare(a: Side<'_>, b: Side<'_>, scope: Scope, context: usize) ->
     let (stdout, stderr) = (stream(Stream::Stdout), stream(Stream::Stderr));
     let environment = everything.then(|| names(a.run, b.run));
     let artifacts = everything.then(|| artifacts(a.run, b.run));
+    let tests = everything
+        .then(|| tests_compared::compare(a.run, b.run))
+        .flatten();
     let ending = everything || scope == Scope::Ending;
     let differs = |diff: &Option<StreamDiff>| diff.as_ref().is_some_and(|diff| !diff.same);
     let found = [
@@ -147,6 +154,10 @@ pub(crate) fn compare(a: Side<'_>, b: Side<'_>, scope: Scope, context: usize) ->
         (
             "environment",
             environment.as_ref().is_some_and(|names| !names.is_empty()),
+        ),
+        (
+            "tests",
+            tests.as_ref().is_some_and(|found| !found.is_empty()),
         ),
         (
             "artifacts",
@@ -166,6 +177,7 @@ pub(crate) fn compare(a: Side<'_>, b: Side<'_>, scope: Scope, context: usize) ->
         usage: usage(a.run, b.run),
         environment,
         artifacts,
+        tests,
         stdout,
         stderr,
     }

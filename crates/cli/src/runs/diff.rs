@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use cofferdam_store::{History, RunId, StoreError};
 
 use super::compare::{self, Artifacts, Comparison, Figure, Names, Scope, Side, Unit};
+use super::tests_compared::TestsDiff;
 use super::unified::{LineKind, NotShown, StreamDiff};
 use super::{Kept, open_history};
 use crate::arguments::history::DiffArgs;
@@ -77,6 +78,9 @@ fn page(comparison: &Comparison, paint: Paint) -> String {
     if let Some(found) = comparison.artifacts.as_ref().filter(|a| !a.is_empty()) {
         artifacts(&mut text, found, paint);
     }
+    if let Some(found) = &comparison.tests {
+        tests(&mut text, found, paint);
+    }
     for (name, diff) in [
         ("stdout", &comparison.stdout),
         ("stderr", &comparison.stderr),
@@ -125,6 +129,31 @@ fn artifacts(text: &mut String, found: &Artifacts, paint: Paint) {
     signed(text, '-', found.removed.iter(), paint);
     signed(text, '+', found.added.iter(), paint);
     signed(text, '~', found.changed.iter().map(|c| &c.path), paint);
+}
+
+fn tests(text: &mut String, found: &TestsDiff, paint: Paint) {
+    if found.is_empty() && found.slower.is_empty() {
+        return;
+    }
+    title(text, "TESTS", paint);
+    let mut list = |what: &str, names: &[String], colour| {
+        for name in names {
+            let line = format!("{what:13}  {}", safe(name));
+            let _ = writeln!(text, "  {}", paint.paint(colour, &line));
+        }
+    };
+    list("newly failing", &found.newly_failing, Colour::Red);
+    list("fixed", &found.fixed, Colour::Green);
+    list("added", &found.added, Colour::Green);
+    list("removed", &found.removed, Colour::Red);
+    let slower = found.slower.iter().map(|slower| {
+        let (a, b) = (
+            amount::milliseconds(slower.a_ms),
+            amount::milliseconds(slower.b_ms),
+        );
+        format!("{}: {a} → {b}", slower.name)
+    });
+    list("slower", &slower.collect::<Vec<_>>(), Colour::Yellow);
 }
 
 fn title(text: &mut String, title: &str, paint: Paint) {

@@ -16,7 +16,8 @@ pub(crate) mod sample;
 mod save;
 mod show;
 mod stats;
-mod unified;
+mod tests_compared;
+pub(crate) mod unified;
 pub(crate) mod words;
 
 pub(crate) use binary::{is_binary, preview};

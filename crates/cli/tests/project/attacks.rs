@@ -125,3 +125,26 @@ fn nothing_that_a_project_names_steers_the_terminal() {
     let ran = act(&host, Way::Root, "test", &dir, &["--quiet"]);
     assert!(ran.code() == 1 && !ran.out().contains('\u{1b}'), "{ran:#?}");
 }
+
+#[test]
+fn a_project_that_changes_what_git_executes_is_told_of() {
+    let host = host!(Need::Installed("/usr/bin/npm"));
+    let quiet = script("exit 1");
+    let plants = script("mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; exit 1");
+    for (package, told, more) in [
+        (&quiet, 0, &[][..]),
+        (&plants, 1, &[][..]),
+        (&plants, 0, &["--cow"][..]),
+    ] {
+        let files = [("package.json", package.as_str()), (".git/config", "")];
+        let dir = project(&host, Way::Root, &files);
+        let mut args = vec!["--json"];
+        args.extend(more);
+        let ran = act(&host, Way::Root, "test", &dir, &args);
+        let warnings = ran.told()["warnings"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        assert_eq!(warnings.len(), told, "{ran:#?}");
+    }
+}

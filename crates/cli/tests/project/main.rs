@@ -1,10 +1,17 @@
 //! Projects, with their real toolchains: found, built, tested and restored inside the sandbox.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what helps a test may end it"
+)]
+
 mod attacks;
 mod build;
 mod contract;
 mod dotnet;
 mod fixture;
+mod golden;
 mod packages;
 mod reports;
 mod test;

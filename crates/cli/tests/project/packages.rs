@@ -136,6 +136,43 @@ fn a_lock_file_is_kept_to_with_and_without_network() {
 }
 
 #[test]
+fn crates_are_fetched_into_a_cache_and_used_without_network() {
+    let host = host!(Need::Root, Need::Gcc);
+    let way = Way::Root;
+    let files = [
+        (
+            "Cargo.toml",
+            "[package]\nname = \"dep\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\ncfg-if = \"1\"\n",
+        ),
+        (
+            "src/lib.rs",
+            "cfg_if::cfg_if! { if #[cfg(unix)] { pub fn f() {} } }\n",
+        ),
+        // What a project would have cargo execute on the host, were it obeyed there.
+        (
+            ".cargo/config.toml",
+            "[registry]\nglobal-credential-providers = [\"/no/such/program\"]\n[build]\nrustc = \"/no/such/rustc\"\n",
+        ),
+    ];
+    let dir = project(&host, way, &files);
+    let cache = kept("cargo");
+    let fetched = act_with(
+        &host,
+        way,
+        "restore",
+        &dir,
+        &cache,
+        &["--json", "--backend", "host"],
+    );
+    assert_eq!(fetched.code(), 0, "{fetched:#?}");
+    std::fs::remove_dir_all(dir.join(".cargo")).unwrap();
+    let built = act_with(&host, way, "build", &dir, &cache, &["--json"]);
+    assert_eq!(built.code(), 0, "{built:#?}");
+    let empty = act(&host, way, "build", &dir, &["--json"]);
+    assert_eq!(empty.code(), 1, "{empty:#?}");
+}
+
+#[test]
 fn wheels_are_fetched_into_a_cache_and_installed_without_network() {
     let host = host!(
         Need::Root,

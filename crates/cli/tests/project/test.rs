@@ -120,6 +120,45 @@ fn a_hanging_test_is_stopped_and_what_passed_before_it_is_told() {
 }
 
 #[test]
+fn a_person_who_ends_it_ends_all_of_it() {
+    let host = host!(Need::Python);
+    let hangs = [
+        ("setup.py", ""),
+        (
+            "test_a.py",
+            "import time, unittest\nclass A(unittest.TestCase):\n    def test_a(self): pass\n    def test_hangs(self):\n        print('begun', flush=True)\n        time.sleep(600)\n",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &hangs);
+    let (place, cache) = (dir.to_str().unwrap(), host.workspace(Way::Root));
+    let started = host
+        .launch([
+            "test",
+            place,
+            "--retries",
+            "3",
+            "--cache-dir",
+            cache.to_str().unwrap(),
+        ])
+        .stderr_to(std::process::Stdio::null())
+        .start();
+    started.await_process(|process| {
+        process.command.contains("unittest") && process.name.starts_with("python")
+    });
+    started.signal(rustix::process::Signal::TERM);
+    let ended = started.finish();
+    assert_eq!(ended.code(), 130, "{ended:#?}");
+    assert!(ended.out().contains("stopped  setup.py"), "{ended:#?}");
+    assert_eq!(
+        std::fs::read_dir(host.history(Way::Root).join("work"))
+            .unwrap()
+            .count(),
+        0,
+        "no report is left"
+    );
+}
+
+#[test]
 fn what_passes_only_at_another_attempt_is_flaky_and_told_apart() {
     let host = host!(Need::Python);
     let flaky = [
@@ -203,11 +242,70 @@ fn a_directory_without_projects_or_tests_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn runs_of_tests_are_in_the_history_under_their_kind() {
+fn runs_of_tests_are_in_the_history_with_their_results_and_can_be_compared() {
     let host = host!(Need::Python);
     let dir = project(&host, Way::Root, UNITTEST);
-    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
-    let id = ran.told()["projects"][0]["steps"][0]["run_id"].clone();
+    let id = |ran: &cofferdam_testkit::Finished| {
+        let told = ran.told();
+        told["projects"][0]["steps"][0]["run_id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let first = id(&act(&host, Way::Root, "test", &dir, &["--json"]));
+    let text = std::fs::read_to_string(dir.join("test_b.py")).unwrap();
+    let text = text
+        .replace("self.assertEqual(1, 2)", "self.assertEqual(2, 2)")
+        .replace(
+            "def test_ok(self): pass",
+            "def test_ok(self): self.fail('no')",
+        );
+    std::fs::write(dir.join("test_b.py"), text).unwrap();
+    let second = id(&act(&host, Way::Root, "test", &dir, &["--json"]));
     let listed = host.run(["runs", "list", "--kind", "test", "--json"]);
-    assert!(listed.out().contains(id.as_str().unwrap()), "{listed:#?}");
+    assert!(
+        listed.out().contains(&first) && listed.out().contains(&second),
+        "{listed:#?}"
+    );
+    let shown = host.run(["runs", "show", &first, "--json"]);
+    assert_eq!(shown.told()["results"]["counts"]["failed"], 1, "{shown:#?}");
+    let compared = host.run(["runs", "diff", &first, &second, "--json"]);
+    let tests = compared.told()["tests"].clone();
+    assert_eq!(
+        (compared.code(), &tests["newly_failing"], &tests["fixed"]),
+        (
+            1,
+            &serde_json::json!(["test_b.A › test_ok"]),
+            &serde_json::json!(["test_b.A › test_bad"])
+        ),
+        "{compared:#?}"
+    );
+    let read = host.run(["runs", "diff", &first, &second]);
+    assert!(
+        read.out().contains("newly failing  test_b.A › test_ok"),
+        "{read:#?}"
+    );
+}
+
+#[test]
+fn a_secret_in_a_failing_test_is_not_in_the_history() {
+    let host = host!(Need::Python);
+    let leaks = [
+        ("setup.py", ""),
+        (
+            "test_a.py",
+            "import unittest\nclass A(unittest.TestCase):\n    def test_x(self): self.fail('password=hunter2hunter2')\n",
+        ),
+    ];
+    let dir = project(&host, Way::Root, &leaks);
+    let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+    let id = ran.told()["projects"][0]["steps"][0]["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let shown = host.run(["runs", "show", &id, "--json"]);
+    assert!(
+        shown.out().contains("test_x") && !shown.out().contains("hunter2"),
+        "{shown:#?}"
+    );
 }

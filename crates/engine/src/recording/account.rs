@@ -115,6 +115,7 @@ pub(super) fn closing(record: &RunRecord, mut collected: Collected) -> Closing {
         stderr: StreamSeen::default(),
         artifacts: collected.artifacts,
         left_out: collected.left_out,
+        results: None,
     }
 }
 
@@ -161,7 +162,8 @@ pub(super) fn redact_closing(closing: &mut Closing, rules: &Rules) -> u64 {
         clean(&mut left_out.why);
     }
     tell_apart(&mut closing.artifacts);
-    count
+    let results = closing.results.as_mut();
+    count + results.map_or(0, |results| redact::redact_json(rules, results))
 }
 
 /// Names that have become equal are numbered, so that each still names one file.

@@ -41,10 +41,12 @@ pub(super) fn tsc(output: &str) -> Vec<Diagnostic> {
 fn parenthesised(line: &str, speaker: Speaker) -> Option<Diagnostic> {
     let (place, rest) = split_severity(line)?;
     let (severity, code, message) = said(rest)?;
-    // The project that was built stands at the end in brackets.
-    let message = match message.rsplit_once(" [") {
-        Some((message, project)) if project.ends_with("proj]") => message,
-        _ => message,
+    // The project that was built stands at the end in brackets; files are named as seen from it.
+    let (message, project) = match message.rsplit_once(" [") {
+        Some((message, project)) if project.ends_with("proj]") || project.ends_with(".sln]") => {
+            (message, project.strip_suffix(']'))
+        }
+        _ => (message, None),
     };
     let found = build(speaker, severity, code?, message);
     let place = place.trim_end_matches([':', ' ']);
@@ -66,7 +68,12 @@ fn parenthesised(line: &str, speaker: Speaker) -> Option<Diagnostic> {
         .split([',', '-'])
         .map(|number| number.parse::<u32>().ok());
     let (line, column) = (numbers.next().flatten()?, numbers.next().flatten());
-    Some(found.at(file, Some(line), column))
+    let dir = project.and_then(|project| project.rsplit_once('/'));
+    let file = match dir {
+        Some((dir, _)) if !file.starts_with('/') => format!("{dir}/{file}"),
+        _ => file.to_owned(),
+    };
+    Some(found.at(&file, Some(line), column))
 }
 
 /// Before and from the first ` error ` or ` warning ` that follows a colon.

@@ -1,3 +1,5 @@
+//! What each speaker says, in the words that the real tools use.
+
 use super::*;
 
 fn one(speaker: Speaker, output: &str) -> Diagnostic {
@@ -33,6 +35,11 @@ fn what_msbuild_says_is_read_once_and_without_the_project() {
             "; expected"
         )
     );
+    let found = one(
+        Speaker::Msbuild,
+        "C.cs(1,68): error CS1002: ; expected [/work/calc/calc.csproj]\n",
+    );
+    assert_eq!(found.file.as_deref(), Some("calc/C.cs"));
     let found = one(
         Speaker::Msbuild,
         "MSBUILD : error MSB1009: Project file does not exist.\n",

@@ -1,6 +1,6 @@
 //! `go test -json`: one event on each line. Lines that are none are what a compiler said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -30,12 +30,13 @@ pub(super) fn parse(bytes: &[u8]) -> TestReport {
     // By package and test: what it printed, and whether it ended.
     let mut running: BTreeMap<(String, String), String> = BTreeMap::new();
     let mut packages: BTreeMap<String, String> = BTreeMap::new();
+    let mut failed: BTreeSet<String> = BTreeSet::new();
     for event in text
         .lines()
         .filter_map(|line| serde_json::from_str::<Event>(line).ok())
     {
         let Some(test) = event.test else {
-            package(event, &mut packages, &mut report);
+            package(event, &mut packages, &failed, &mut report);
             continue;
         };
         let key = (event.package, test);
@@ -54,6 +55,9 @@ pub(super) fn parse(bytes: &[u8]) -> TestReport {
             }
         };
         let said = running.remove(&key).unwrap_or_default();
+        if status == Status::Failed {
+            failed.insert(key.0.clone());
+        }
         report.tests.push(case(key, status, event.elapsed, &said));
     }
     // A test that never ended: its package was stopped or crashed.
@@ -66,7 +70,12 @@ pub(super) fn parse(bytes: &[u8]) -> TestReport {
     report
 }
 
-fn package(event: Event, packages: &mut BTreeMap<String, String>, report: &mut TestReport) {
+fn package(
+    event: Event,
+    packages: &mut BTreeMap<String, String>,
+    failed: &BTreeSet<String>,
+    report: &mut TestReport,
+) {
     match event.action.as_str() {
         "output" => {
             let said = packages.entry(event.package).or_default();
@@ -75,9 +84,7 @@ fn package(event: Event, packages: &mut BTreeMap<String, String>, report: &mut T
             }
         }
         "fail" => {
-            let has_failed = report.tests.iter().any(|test| {
-                test.suite.as_deref() == Some(&event.package) && test.status == Status::Failed
-            });
+            let has_failed = failed.contains(&event.package);
             if !has_failed {
                 let said = packages.remove(&event.package).unwrap_or_default();
                 report
@@ -121,7 +128,7 @@ fn case(
 
 /// A test with subtests is told beside them; where one of them explains its failure it is not told twice.
 fn summed_up(report: &mut TestReport) {
-    let names: std::collections::BTreeSet<(Option<String>, String)> = report
+    let names: BTreeSet<(Option<String>, String)> = report
         .tests
         .iter()
         .filter_map(|test| Some((test.suite.clone(), test.name.rsplit_once('/')?.0.to_owned())))

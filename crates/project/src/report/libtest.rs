@@ -1,5 +1,7 @@
 //! What Rust's test harness says: the text of `cargo test`, and the JSON lines of nextest.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 
 use super::model::{Status, TestCase, TestReport};
@@ -9,22 +11,23 @@ use super::place;
 pub(super) fn text(bytes: &[u8]) -> TestReport {
     let text = String::from_utf8_lossy(bytes);
     let mut report = TestReport::default();
-    let mut begin = 0;
+    // The tests of the binary that is being told of, by name: each block is found at once, however many there are.
+    let mut places: HashMap<String, usize> = HashMap::new();
     let mut open: Option<(String, String)> = None;
     for line in text.lines() {
         if let Some(name) = line
             .strip_prefix("---- ")
             .and_then(|rest| rest.strip_suffix(" stdout ----"))
         {
-            explain(&mut report.tests, begin, open.take());
+            explain(&mut report.tests, &places, open.take());
             open = Some((name.to_owned(), String::new()));
         } else if line == "failures:" || line.starts_with("test result: ") {
-            explain(&mut report.tests, begin, open.take());
+            explain(&mut report.tests, &places, open.take());
         } else if let Some((_, said)) = &mut open {
             said.push_str(line);
             said.push('\n');
         } else if line.starts_with("running ") && line.contains(" test") {
-            begin = report.tests.len();
+            places.clear();
         } else if let Some((name, status)) = line
             .strip_prefix("test ")
             .and_then(|rest| rest.rsplit_once(" ... "))
@@ -36,10 +39,11 @@ pub(super) fn text(bytes: &[u8]) -> TestReport {
                 _ => continue,
             };
             let name = name.strip_suffix(" - should panic").unwrap_or(name);
+            places.insert(name.to_owned(), report.tests.len());
             report.tests.push(case(name, status));
         }
     }
-    explain(&mut report.tests, begin, open);
+    explain(&mut report.tests, &places, open);
     report
 }
 
@@ -53,16 +57,15 @@ fn case(name: &str, status: Status) -> TestCase {
     case
 }
 
-fn explain(tests: &mut [TestCase], begin: usize, open: Option<(String, String)>) {
+fn explain(
+    tests: &mut [TestCase],
+    places: &HashMap<String, usize>,
+    open: Option<(String, String)>,
+) {
     let Some((name, said)) = open else {
         return;
     };
-    let wanted = case(&name, Status::Failed);
-    let found = tests
-        .iter_mut()
-        .skip(begin)
-        .find(|test| test.key().1 == wanted.key().1 && test.name == wanted.name);
-    if let Some(test) = found {
+    if let Some(test) = places.get(&name).and_then(|at| tests.get_mut(*at)) {
         fail(test, &said);
     }
 }

@@ -1,3 +1,5 @@
+//! Reports that real tools wrote, and hostile ones.
+
 use super::*;
 
 fn sample(name: &str) -> Vec<u8> {
@@ -278,7 +280,55 @@ fn what_is_written_as_junit_is_read_back_as_the_same_tests() {
     assert_eq!(back.tests[0].name, "a\"<&\u{fffd}\u{fffd}]]>");
 }
 
+#[test]
+fn a_flood_of_failures_is_read_in_a_time_that_grows_with_it_alone() {
+    use std::fmt::Write as _;
+    let mut rust = String::from("running 300000 tests\n");
+    let mut python = String::new();
+    let mut go = String::new();
+    for n in 0..100_000 {
+        let _ = writeln!(rust, "test t{n} ... FAILED");
+        let _ = writeln!(python, "t{n} (m.A.t{n}) ... FAIL");
+        let _ = writeln!(
+            go,
+            "{{\"Action\":\"fail\",\"Package\":\"p{n}\",\"Test\":\"T\"}}\n{{\"Action\":\"fail\",\"Package\":\"p{n}\"}}"
+        );
+    }
+    for n in (0..100_000).rev() {
+        let _ = writeln!(rust, "---- t{n} stdout ----\nno\n");
+        let _ = writeln!(python, "FAIL: t{n} (m.A.t{n})\nAssertionError: no\n======");
+    }
+    let begin = std::time::Instant::now();
+    for (format, text) in [
+        (Format::LibtestText, rust),
+        (Format::UnittestText, python),
+        (Format::GoJson, go),
+    ] {
+        let report = parse(format, text.as_bytes()).unwrap();
+        assert_eq!(
+            (report.tests.len(), report.problems.len()),
+            (100_000, 0),
+            "{format:?}"
+        );
+    }
+    assert!(begin.elapsed().as_secs() < 30, "{:?}", begin.elapsed());
+}
+
 proptest::proptest! {
+    #[test]
+    fn a_damaged_report_never_makes_a_reader_fail_badly(which in 0_usize..12, at in 0_usize..5000, byte: u8, cut in 0_usize..6000) {
+        let dir = format!("{}/samples", env!("CARGO_MANIFEST_DIR"));
+        let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        let mut bytes = std::fs::read(&names[which % names.len()]).unwrap();
+        let length = bytes.len();
+        bytes[at % length] = byte;
+        bytes.truncate(cut);
+        for format in [Format::Trx, Format::Junit, Format::Jest, Format::Mocha, Format::Tap] {
+            let _ = parse(format, &bytes);
+        }
+    }
+
     #[test]
     fn no_bytes_make_a_reader_fail_badly(bytes: Vec<u8>) {
         for format in [Format::Trx, Format::Junit, Format::Jest, Format::Mocha, Format::Tap, Format::GoJson, Format::LibtestText, Format::LibtestJson, Format::PytestText, Format::UnittestText] {

@@ -1,5 +1,7 @@
 //! What Python's test runners print while they run: less than a report, but there when a run is stopped in the middle.
 
+use std::collections::HashMap;
+
 use super::model::{Status, TestCase, TestReport};
 use super::place;
 
@@ -45,16 +47,17 @@ pub(super) fn pytest(bytes: &[u8]) -> TestReport {
 pub(super) fn unittest(bytes: &[u8]) -> TestReport {
     let text = String::from_utf8_lossy(bytes);
     let mut report = TestReport::default();
+    let mut places: Places = HashMap::new();
     let mut block: Option<(String, String)> = None;
     for line in text.lines() {
         let head = line
             .strip_prefix("FAIL: ")
             .or_else(|| line.strip_prefix("ERROR: "));
         if let Some(head) = head {
-            explain(&mut report, block.take());
+            explain(&mut report, &mut places, block.take());
             block = Some((head.to_owned(), String::new()));
         } else if line.starts_with("======") || line.starts_with("Ran ") {
-            explain(&mut report, block.take());
+            explain(&mut report, &mut places, block.take());
         } else if let Some((_, said)) = &mut block {
             if !line.starts_with("------") {
                 said.push_str(line);
@@ -71,10 +74,11 @@ pub(super) fn unittest(bytes: &[u8]) -> TestReport {
             case.message = word
                 .strip_prefix("skipped ")
                 .map(|why| why.trim_matches('\'').to_owned());
+            places.insert(key(&case), report.tests.len());
             report.tests.push(case);
         }
     }
-    explain(&mut report, block);
+    explain(&mut report, &mut places, block);
     report
 }
 
@@ -89,22 +93,25 @@ fn named(head: &str, status: Status) -> TestCase {
     case
 }
 
-fn explain(report: &mut TestReport, block: Option<(String, String)>) {
+/// Where each test stands: a block is found at once, however many there are.
+type Places = HashMap<(Option<String>, String), usize>;
+
+fn key(case: &TestCase) -> (Option<String>, String) {
+    (case.suite.clone(), case.name.clone())
+}
+
+fn explain(report: &mut TestReport, places: &mut Places, block: Option<(String, String)>) {
     let Some((head, said)) = block else {
         return;
     };
     let wanted = named(&head, Status::Failed);
-    let is_it = |test: &&mut TestCase| test.name == wanted.name && test.suite == wanted.suite;
-    let test = match report.tests.iter_mut().find(is_it) {
-        Some(test) => test,
-        // Such as a module that cannot be imported: it has a block and no line.
-        None => {
-            report.tests.push(wanted);
-            match report.tests.last_mut() {
-                Some(test) => test,
-                None => return,
-            }
-        }
+    // Such as a module that cannot be imported: it has a block and no line.
+    let at = *places.entry(key(&wanted)).or_insert_with(|| {
+        report.tests.push(wanted);
+        report.tests.len() - 1
+    });
+    let Some(test) = report.tests.get_mut(at) else {
+        return;
     };
     test.message = said
         .lines()

@@ -49,6 +49,7 @@ fn run(artifacts: Vec<Artifact>) -> StoredRun {
         },
         status: Status::Success,
         outcome: Outcome::Ended(Box::new(Closing {
+            results: None,
             ended_at: Timestamp::UNIX_EPOCH,
             ending: EndingRecord::Exited,
             exit_code: Some(0),

@@ -60,6 +60,7 @@ pub(crate) fn closing() -> Closing {
         stderr: StreamSeen::default(),
         artifacts: Vec::new(),
         left_out: Vec::new(),
+        results: None,
     }
 }
 

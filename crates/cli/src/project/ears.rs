@@ -1,0 +1,112 @@
+//! What a step said and reported, found once: for its record in the history as soon as its streams are closed, and for whoever asked.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cofferdam_project::Beneath;
+use cofferdam_project::action::ReportAt;
+use cofferdam_project::report::{TestCase, TestReport};
+use serde_json::{Value, json};
+
+use super::gather::{Before, Left, gather};
+use super::tee::Tee;
+
+/// Before and after it was listened to.
+#[derive(Debug)]
+pub(super) enum Ears {
+    Open(Open),
+    Heard(Arc<Found>),
+    Lost,
+}
+
+/// A step that goes on.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) stdout: Tee,
+    pub(super) stderr: Tee,
+    pub(super) project: Beneath,
+    /// Where its reports lie.
+    pub(super) own: PathBuf,
+    pub(super) before: Before,
+    pub(super) reports: Vec<ReportAt>,
+}
+
+/// A step that is over.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// `None` where no tests were expected.
+    pub(super) tests: Option<TestReport>,
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+}
+
+/// What a record can hold of it.
+const MOST_CASES: usize = 10_000;
+const LONGEST: usize = 200;
+
+impl Ears {
+    /// What was found; waits for the end of the streams the first time.
+    pub(super) fn found(ears: &Mutex<Self>) -> Option<Arc<Found>> {
+        let mut ears = ears.lock().unwrap_or_else(PoisonError::into_inner);
+        *ears = match std::mem::replace(&mut *ears, Self::Lost) {
+            Self::Open(open) => Self::Heard(Arc::new(open.finish())),
+            heard => heard,
+        };
+        match &*ears {
+            Self::Heard(found) => Some(Arc::clone(found)),
+            Self::Open(_) | Self::Lost => None,
+        }
+    }
+}
+
+impl Open {
+    fn finish(self) -> Found {
+        let (stdout, stderr) = (self.stdout.said(), self.stderr.said());
+        let problem = |error: std::io::Error| TestReport {
+            tests: Vec::new(),
+            problems: vec![format!("the directory of the reports: {error}")],
+        };
+        let tests = (!self.reports.is_empty()).then(|| match Beneath::open(&self.own) {
+            Ok(own) => {
+                let left = Left {
+                    own: &own,
+                    project: &self.project,
+                    stdout: &stdout,
+                    stderr: &stderr,
+                };
+                gather(&self.reports, &self.before, &left)
+            }
+            Err(error) => problem(error),
+        });
+        Found {
+            tests,
+            stdout,
+            stderr,
+        }
+    }
+}
+
+impl Found {
+    /// For the history: enough to compare two runs by, without stacks.
+    pub(super) fn kept(&self) -> Option<Value> {
+        let tests = self.tests.as_ref()?;
+        let short = |text: &Option<String>| {
+            text.as_ref()
+                .map(|text| text.chars().take(LONGEST).collect::<String>())
+        };
+        let case = |case: &TestCase| {
+            json!({
+                "name": case.name.chars().take(LONGEST).collect::<String>(),
+                "suite": short(&case.suite),
+                "status": case.status,
+                "duration_ms": case.duration_ms,
+                "message": short(&case.message),
+            })
+        };
+        Some(json!({
+            "counts": tests.counts(),
+            "cases": tests.tests.iter().take(MOST_CASES).map(case).collect::<Vec<_>>(),
+            "not_kept": tests.tests.len().saturating_sub(MOST_CASES),
+        }))
+    }
+}
