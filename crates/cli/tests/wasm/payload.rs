@@ -65,9 +65,9 @@ fn a_module_in_a_payload_reads_its_input_and_its_envelope_holds() {
 #[test]
 fn limits_of_a_payload_hold_for_a_module_and_are_its_verdict() {
     let host = host!();
-    // (module (func $f (export "_start") (loop br 0)))
-    let endless = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x0a\x01\x06_start\0\0\x0a\x09\x01\x07\0\x03\x40\x0c\0\x0b\x0b";
-    let mut draft = draft(endless, b"");
+    let endless = r#"(module (func (export "_start") (loop br 0)))"#;
+    let endless = wat::parse_str(endless).unwrap();
+    let mut draft = draft(&endless, b"");
     draft["max_cpu_seconds"] = json!(1);
     let payload = seal(&host, &draft);
     let envelope = host.run(["execute", payload.to_str().unwrap()]).told();
