@@ -1,4 +1,5 @@
 //! Programs in WebAssembly: that they do what native ones do, that no module passes a limit or a wall, and that nothing but what was compiled here is ever run.
+#![cfg(feature = "wasm")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
