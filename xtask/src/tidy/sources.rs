@@ -311,7 +311,7 @@ mod tests {
         finds(
             "crates/wasm/src/run.rs",
             text,
-            "`unsafe` outside crates/sys",
+            "crates/wasm/src/run.rs:3: `unsafe` outside crates/sys",
         );
         assert_eq!(
             found("crates/engine/src/b.rs", "//! x\n#![forbid(unsafe_code)]\n"),
