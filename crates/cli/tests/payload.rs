@@ -659,7 +659,6 @@ fn what_this_version_cannot_do_is_refused_and_not_tried() {
         cofferdam(&["execute".as_ref(), payload.as_ref()])
     };
     for task in [
-        json!({ "kind": "wasm", "module_base64": "AGFzbQEAAAA=" }),
         json!({ "kind": "project", "action": "build" }),
         json!({ "kind": "source", "language": "cobol", "code": "1" }),
     ] {

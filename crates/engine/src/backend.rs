@@ -232,11 +232,6 @@ impl Directories {
         }
     }
 
-    /// Whether there is any to look at.
-    pub fn is_empty(&self) -> bool {
-        self.growths.is_empty()
-    }
-
     /// Looks once, at most a few milliseconds long.
     pub fn look(&mut self) -> Option<StopCause> {
         self.over(Moment::Running)

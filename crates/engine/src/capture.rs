@@ -1,6 +1,8 @@
 //! Drains a program's output while it runs: kept up to a cap or passed on as it comes, written to the run's journal where it has one, and counted against one limit for
 //! both streams. Never blocks: a reader that does not read slows the program down, not the supervisor, whose clock must go on.
 
+mod staging;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cofferdam_contract::ending::Stream;
@@ -11,7 +13,9 @@ use rustix::event::PollFlags;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::pipe::{PipeFlags, SpliceFlags};
+use rustix::pipe::SpliceFlags;
+
+use staging::{Staging, splice};
 
 /// Where a stream goes.
 #[derive(Debug)]
@@ -79,17 +83,6 @@ enum Target {
         kind: FileType,
         pending: Vec<u8>,
     },
-}
-
-/// Output that has been read and is on its way to a pipe of the caller's. Writing there could block, whatever is asked before; moving pages there need not.
-#[derive(Debug)]
-struct Staging {
-    read: OwnedFd,
-    write: OwnedFd,
-    /// How much is in it.
-    waiting: usize,
-    /// What it had no room for: whoever has many pipes gets small ones.
-    rest: Vec<u8>,
 }
 
 /// An empty pipe takes this much in one write, mostly.
@@ -416,45 +409,6 @@ impl ResultDrain {
     pub(crate) fn into_captured(self) -> CapturedStream {
         self.drain.into_captured()
     }
-}
-
-impl Staging {
-    fn new() -> Result<Self, Errno> {
-        let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
-        let (read, write) = rustix::pipe::pipe_with(flags)?;
-        Ok(Self {
-            read,
-            write,
-            waiting: 0,
-            rest: Vec::new(),
-        })
-    }
-
-    fn holds(&self) -> bool {
-        self.waiting > 0 || !self.rest.is_empty()
-    }
-
-    /// Puts in what there is room for.
-    fn fill(&mut self) -> Result<(), Errno> {
-        while !self.rest.is_empty() {
-            match rustix::io::write(&self.write, &self.rest) {
-                Ok(written) => {
-                    self.waiting += written;
-                    self.rest.drain(..written);
-                }
-                Err(Errno::AGAIN) if self.waiting > 0 => break,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Moves pages from one pipe to another, as many as there is room for now.
-fn splice(from: &OwnedFd, to: &OwnedFd, amount: usize) -> Result<usize, Errno> {
-    let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-    rustix::pipe::splice(from, None, to, None, amount, flags)
 }
 
 fn is_reader_gone(errno: Errno) -> bool {

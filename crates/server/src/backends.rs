@@ -29,6 +29,10 @@ pub struct Asked {
 
 impl Backends {
     /// For a process that runs one program.
+    #[cfg_attr(
+        not(feature = "wasm"),
+        allow(unused_variables, reason = "nothing that is left needs them")
+    )]
     pub fn of_process(dir: Option<&DataDir>) -> Self {
         Self {
             #[cfg(feature = "wasm")]
@@ -37,6 +41,10 @@ impl Backends {
     }
 
     /// For one that runs many, at most so many at a time.
+    #[cfg_attr(
+        not(feature = "wasm"),
+        allow(unused_variables, reason = "nothing that is left needs them")
+    )]
     pub fn of_daemon(dir: &DataDir, at_once: u32) -> Self {
         Self {
             #[cfg(feature = "wasm")]

@@ -14,6 +14,7 @@
 //! couriers/ID.lock  locked for as long as a process that tells it lives
 //! audit-head        the last entry of the audit chain, kept apart from the chain
 //! work/ID/          the private workspace of a run that brought its files with it
+//! wasm/             compiled WebAssembly and the key that vouches for it; can be removed at any time
 //! last-pruned       when what is too old was last looked for: the time of this file
 //! ```
 

@@ -8,7 +8,7 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAlloc
 use crate::settings::Instances;
 
 /// The engine behind this backend.
-pub const VERSION: &str = concat!("wasmtime ", "48");
+pub const VERSION: &str = "wasmtime 48";
 
 /// What the code does besides its own work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,6 +4,7 @@
 //! Start reading in [`run`].
 
 mod cache;
+mod calls;
 pub mod compile;
 mod engines;
 mod fixed;

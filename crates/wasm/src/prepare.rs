@@ -9,10 +9,10 @@ use cofferdam_engine::error::EngineError;
 use cofferdam_engine::host::Host;
 use wasmtime::component;
 use wasmtime::{Engine, ExternType, InstancePre, Linker};
-use wasmtime_wasi::I32Exit;
 use wasmtime_wasi::p2::bindings::CommandPre;
 
 use crate::cache::{Cache, Name};
+use crate::calls;
 use crate::engines::{self, Flavour};
 use crate::guest::Guest;
 use crate::load::{self, Genuine, Loaded};
@@ -114,7 +114,10 @@ impl Pantry {
         host: &Host,
         cancel: Option<BorrowedFd<'_>>,
     ) -> Result<Ready, Unmade> {
-        let place = self.place(flavour, settings.instances, settings)?;
+        // Where there are not enough addresses to reserve, each program gets its memory when it starts.
+        let place = self
+            .place(flavour, settings.instances, settings)
+            .or_else(|_| self.place(flavour, Instances::OnDemand, settings))?;
         let name = Name::of(code, flavour, engines::fingerprint(&place.engine));
         if let Some((program, place)) = lock(&self.shelf).take(name) {
             return Ok(Ready {
@@ -250,11 +253,7 @@ impl Place {
                     wasmtime_wasi::p1::add_to_linker_async(&mut linker, |guest: &mut Guest| {
                         &mut guest.wasi
                     })?;
-                    // The engine's own refuses what a shell has a meaning for; a program may end with any code.
-                    linker.allow_shadowing(true);
-                    linker.func_wrap("wasi_snapshot_preview1", "proc_exit", |code: i32| {
-                        Err::<(), _>(wasmtime::Error::from(I32Exit(code)))
-                    })?;
+                    calls::lay_over(&mut linker)?;
                     if self.flavour == Flavour::Counted {
                         steady::lay_over(&mut linker)?;
                     }

@@ -30,7 +30,7 @@ use crate::pace::{self, Clock, Pace};
 use crate::prepare::{Kind, Pantry, Program, Ready};
 use crate::settings::{Determinism, Settings};
 use crate::stdio::{self, Shared, Stopped};
-use crate::wait;
+use crate::wait::{self, Alarm};
 use crate::workshop::Unmade;
 
 /// The backend. Compiled code, memory and threads are used again for as long as it lives.
@@ -219,7 +219,7 @@ async fn run_program(
     let mut stdin = around.stdin;
     if let Determinism::Exact { seed } = determinism {
         fixed::fix(&mut wasi, seed);
-        stdin = wait::whole(stdin, around.cancel);
+        stdin = wait::whole(stdin, around.cancel)?;
     }
     stdio::connect(&mut wasi, stdin, shared);
     let directories = Arc::new(Mutex::new(Directories::of(request)));
@@ -230,6 +230,8 @@ async fn run_program(
     if let Determinism::Exact { .. } = determinism {
         store.set_fuel(fuel)?;
     }
+    // Made before the start: a run whose end nobody would notice does not begin.
+    let alarm = Alarm::new(limits.wall_time, around.cancel)?;
     let clock = Clock::start();
     let usage = around.usage;
     let mut pace = Pace::new(shared, clock, limits, determinism, &directories, usage);
@@ -238,10 +240,7 @@ async fn run_program(
     let said = tokio::select! {
         biased;
         said = call(&mut store, &ready.program) => said,
-        limit = wait::deadline(limits.wall_time) => {
-            Said::Failed(shared.stop(StopCause::WallTime { limit }).into())
-        }
-        () = wait::canceled(around.cancel) => Said::Failed(shared.stop(StopCause::Canceled).into()),
+        cause = alarm.rings() => Said::Failed(shared.stop(cause).into()),
     };
     drop(beating);
     let used = Usage {

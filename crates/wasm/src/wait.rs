@@ -1,56 +1,96 @@
 //! What a run waits for besides its program: its deadline, by the machine's own clock even where the program's is another; the caller's wish to end it; and, before it starts, the
 //! whole of its input where that must not depend on when it comes.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use cofferdam_contract::ending::StopCause;
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::pipeline::Input;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
-use crate::stdio;
-
-/// Returns the limit when it is reached.
-pub(crate) async fn deadline(limit: Cap<Duration>) -> Duration {
-    let Cap::AtMost(limit) = limit else {
-        return std::future::pending().await;
-    };
-    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-    let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags);
-    let once = Itimerspec {
-        it_interval: Timespec::default(),
-        it_value: Timespec::try_from(limit).unwrap_or_default(),
-    };
-    let set = timer.and_then(|timer| {
-        rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-        Ok(timer)
-    });
-    match set {
-        Ok(timer) => stdio::ready(timer.as_fd(), Interest::READABLE).await,
-        // Out of descriptors: every beat still looks at the clock.
-        Err(_) => return std::future::pending().await,
-    }
-    limit
+/// What ends a run from outside, whatever its program does.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    deadline: Option<(Duration, AsyncFd<OwnedFd>)>,
+    cancel: Option<AsyncFd<OwnedFd>>,
 }
 
-/// Returns when the caller wants the run to end.
-pub(crate) async fn canceled(cancel: Option<BorrowedFd<'_>>) {
-    match cancel {
-        Some(cancel) => stdio::ready(cancel, Interest::READABLE).await,
-        None => std::future::pending().await,
+impl Alarm {
+    /// The time begins now.
+    pub(crate) fn new(
+        limit: Cap<Duration>,
+        cancel: Option<BorrowedFd<'_>>,
+    ) -> std::io::Result<Self> {
+        let deadline = match limit {
+            Cap::AtMost(limit) => Some((limit, watched(timer(limit)?)?)),
+            Cap::Unlimited => None,
+        };
+        let cancel = match cancel {
+            Some(cancel) => Some(watched(cancel.try_clone_to_owned()?)?),
+            None => None,
+        };
+        Ok(Self { deadline, cancel })
     }
+
+    /// Returns when the run must end, and why.
+    pub(crate) async fn rings(&self) -> StopCause {
+        let late = async {
+            match &self.deadline {
+                Some((limit, timer)) => {
+                    let _ = timer.readable().await;
+                    StopCause::WallTime { limit: *limit }
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let canceled = async {
+            match &self.cancel {
+                Some(cancel) => {
+                    let _ = cancel.readable().await;
+                    StopCause::Canceled
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            cause = canceled => cause,
+            cause = late => cause,
+        }
+    }
+}
+
+#[allow(
+    deprecated,
+    reason = "its replacement is unsafe for types that could lend a descriptor that is not theirs; this one owns it"
+)]
+fn watched(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(descriptor, Interest::READABLE)
+}
+
+fn timer(limit: Duration) -> Result<OwnedFd, Errno> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let once = Itimerspec {
+        it_interval: Timespec::default(),
+        it_value: Timespec::try_from(limit).map_err(|_| Errno::OVERFLOW)?,
+    };
+    rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+    Ok(timer)
 }
 
 /// No input of a deterministic run may be larger.
 const LARGEST_INPUT: usize = 64 << 20;
 
 /// All of the input, or as much as there is when the caller cancels.
-pub(crate) fn whole(input: Input, cancel: Option<BorrowedFd<'_>>) -> Input {
+pub(crate) fn whole(input: Input, cancel: Option<BorrowedFd<'_>>) -> wasmtime::Result<Input> {
     let Input::From(from) = input else {
-        return input;
+        return Ok(input);
     };
     let mut bytes = Vec::new();
     loop {
@@ -66,10 +106,14 @@ pub(crate) fn whole(input: Input, cancel: Option<BorrowedFd<'_>>) -> Input {
         bytes.reserve(64 << 10);
         match rustix::io::read(&from, rustix::buffer::spare_capacity(&mut bytes)) {
             Ok(0) => break,
-            Ok(_) if bytes.len() > LARGEST_INPUT => break,
+            Ok(_) if bytes.len() > LARGEST_INPUT => {
+                return Err(wasmtime::Error::msg(
+                    "the input of a deterministic run is read before its start, and this is more than 64 MiB",
+                ));
+            }
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => break,
         }
     }
-    Input::Bytes(bytes)
+    Ok(Input::Bytes(bytes))
 }

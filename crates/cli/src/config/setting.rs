@@ -12,6 +12,7 @@ use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 
 use super::history::HistorySettings;
 use super::serve::ServeSettings;
+use super::spelling;
 
 /// A value and who set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,68 @@ pub(crate) struct Layer {
     pub(crate) disk: Option<Setting<Cap<Bytes>>>,
     pub(crate) open_files: Option<Setting<Cap<u64>>>,
     pub(crate) cpus: Option<Setting<Cap<CpuShare>>>,
+}
+
+impl Layer {
+    /// Reads the text of one limit.
+    pub(crate) fn set(
+        &mut self,
+        limit: LimitName,
+        text: &str,
+        origin: Origin,
+    ) -> Result<(), String> {
+        match limit {
+            LimitName::WallTime => {
+                self.wall_time = Some(Setting {
+                    value: spelling::duration(text)?,
+                    origin,
+                })
+            }
+            LimitName::CpuTime => {
+                self.cpu_time = Some(Setting {
+                    value: spelling::duration(text)?,
+                    origin,
+                })
+            }
+            LimitName::Memory => {
+                self.memory = Some(Setting {
+                    value: spelling::bytes(text)?,
+                    origin,
+                })
+            }
+            LimitName::Output => {
+                self.output = Some(Setting {
+                    value: spelling::bytes(text)?,
+                    origin,
+                })
+            }
+            LimitName::Processes => {
+                self.processes = Some(Setting {
+                    value: spelling::count(text)?,
+                    origin,
+                })
+            }
+            LimitName::Disk => {
+                self.disk = Some(Setting {
+                    value: spelling::bytes(text)?,
+                    origin,
+                })
+            }
+            LimitName::OpenFiles => {
+                self.open_files = Some(Setting {
+                    value: spelling::count(text)?,
+                    origin,
+                })
+            }
+            LimitName::Cpus => {
+                self.cpus = Some(Setting {
+                    value: spelling::cpus(text)?,
+                    origin,
+                })
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The flags of the command line that set something; the command line has parsed them already.

@@ -458,68 +458,6 @@ impl Check {
     }
 }
 
-impl Layer {
-    /// Reads the text of one limit.
-    pub(crate) fn set(
-        &mut self,
-        limit: LimitName,
-        text: &str,
-        origin: Origin,
-    ) -> Result<(), String> {
-        match limit {
-            LimitName::WallTime => {
-                self.wall_time = Some(Setting {
-                    value: spelling::duration(text)?,
-                    origin,
-                })
-            }
-            LimitName::CpuTime => {
-                self.cpu_time = Some(Setting {
-                    value: spelling::duration(text)?,
-                    origin,
-                })
-            }
-            LimitName::Memory => {
-                self.memory = Some(Setting {
-                    value: spelling::bytes(text)?,
-                    origin,
-                })
-            }
-            LimitName::Output => {
-                self.output = Some(Setting {
-                    value: spelling::bytes(text)?,
-                    origin,
-                })
-            }
-            LimitName::Processes => {
-                self.processes = Some(Setting {
-                    value: spelling::count(text)?,
-                    origin,
-                })
-            }
-            LimitName::Disk => {
-                self.disk = Some(Setting {
-                    value: spelling::bytes(text)?,
-                    origin,
-                })
-            }
-            LimitName::OpenFiles => {
-                self.open_files = Some(Setting {
-                    value: spelling::count(text)?,
-                    origin,
-                })
-            }
-            LimitName::Cpus => {
-                self.cpus = Some(Setting {
-                    value: spelling::cpus(text)?,
-                    origin,
-                })
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,3 +12,5 @@ mod daemon;
 mod framing;
 mod load;
 mod user;
+#[cfg(feature = "wasm")]
+mod wasm;

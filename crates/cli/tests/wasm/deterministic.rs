@@ -86,6 +86,23 @@ fn another_seed_gives_other_randomness_and_the_same_one_does_not() {
 }
 
 #[test]
+fn input_is_read_whole_and_refused_where_it_is_too_much() {
+    let host = host!(Need::WasiCompiler);
+    let source = r#"
+#include <stdio.h>
+int main(void) { long n = 0; while (getchar() != EOF) n++; printf("%ld\n", n); return 0; }"#;
+    let module = Both::compile(source).wasm();
+    let run = |bytes: usize| {
+        let args = run_args(&["--deterministic"], &module, &[]);
+        host.launch(args).stdin(vec![b'x'; bytes]).finish()
+    };
+    assert_eq!(run(200_000).out(), "200000\n");
+    let refused = run((64 << 20) + 1);
+    assert_eq!(refused.code(), 125, "{refused:#?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("more than 64 MiB"));
+}
+
+#[test]
 fn cpu_time_is_counted_in_instructions_and_ends_at_the_same_one() {
     let host = host!();
     // Counts in memory and prints nothing; the count of instructions is in the record.

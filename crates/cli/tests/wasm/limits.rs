@@ -55,6 +55,24 @@ fn a_program_that_sleeps_is_stopped_on_time_and_uses_no_cpu() {
 }
 
 #[test]
+fn gigabytes_of_randomness_are_interrupted() {
+    let host = host!();
+    let module = wat(
+        &host,
+        "random",
+        r#"(module
+  (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+  (memory (export "memory") 32768)
+  (func (export "_start") (loop
+    (drop (call $random (i32.const 0) (i32.const 2147483647))) (br 0))))"#,
+    );
+    let flags = ["--timeout", "300ms", "--memory", "3g"];
+    let run = host.json(run_args(&flags, &module, &[]));
+    assert_eq!((run.ending(), run.code()), ("wall_time", 124), "{run:#?}");
+    assert!(run.usage("wall_ms") < 1000.0, "{run:#?}");
+}
+
+#[test]
 fn a_start_function_is_within_the_limits_too() {
     let host = host!();
     let module = wat(

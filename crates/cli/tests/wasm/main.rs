@@ -1,4 +1,11 @@
 //! Programs in WebAssembly: that they do what native ones do, that no module passes a limit or a wall, and that nothing but what was compiled here is ever run.
+#![cfg(feature = "wasm")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test file: what fails here fails the test"
+)]
 
 mod cache;
 mod deterministic;

@@ -85,7 +85,7 @@ fn a_reader_that_does_not_read_does_not_hold_up_the_clock() {
         .launch(run_args(&flags, &module, &[]))
         .stdout_to(writer)
         .start();
-    // It has ended when there is nothing left to say; what was said waits for its reader.
+    // The attack: nobody reads for three times the limit. What was said by then waits for its reader, and nothing more was said after.
     std::thread::sleep(Duration::from_millis(1500));
     let mut read = Vec::new();
     std::io::Read::read_to_end(&mut { reader }, &mut read).unwrap();
