@@ -385,7 +385,7 @@ impl Supervisor<'_> {
     }
 
     /// Without a pid namespace, init is within its program's reach. If that ended it or holds it up, what it should have ended is ours to end: orphans come to
-    /// us, and we know which children we had before.
+    /// us, and we know which children we had before. Behind a tool's walls nobody reaches init.
     fn reap(&mut self) -> Result<(), Errno> {
         match self.run.sandbox.blueprint().isolation {
             Isolation::Namespaces(_) => self.run.sandbox.reap(),
@@ -393,7 +393,9 @@ impl Supervisor<'_> {
                 self.run.sandbox.reap_or_kill(HOST_INIT_PATIENCE)?;
                 let mut spared = self.run.children_before.clone();
                 spared.extend(self.run.janitor.as_ref().map(Janitor::pid));
-                descendants::kill_all_but(&spared);
+                if self.run.attended.is_none() || descendants::has_children_but(&spared) {
+                    descendants::kill_all_but(&spared);
+                }
                 Ok(())
             }
         }

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-use crate::init;
+use crate::{init, raw};
 
 /// Processes looked at in one pass; whatever is beyond waits for the next pass.
 const TABLE: usize = 16 * 1024;
@@ -23,13 +23,70 @@ struct Process {
     ours: bool,
 }
 
-/// Stops, then kills, then reaps all descendants of this process.
+/// How long what dies by itself is waited for, in naps, before it is looked for.
+const NAPS: usize = 16;
+
+/// Stops, then kills, then reaps all descendants of this process. Looking for them means to look at every process of the machine, so first it is seen whether there are any: for a subreaper, to
+/// have no children is to have no descendants. What a tool has left is dying already.
 pub(crate) fn kill_all() {
+    for _ in 0..NAPS {
+        if reap_all() == Left::Nobody {
+            return;
+        }
+        nap();
+    }
     kill_all_but(&[]);
 }
 
-/// The direct children of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Nobody,
+    Somebody,
+}
+
+/// Reaps what has ended, of every kind.
+fn reap_all() -> Left {
+    let flags = (libc::WNOHANG | libc::__WALL).cast_unsigned() as usize;
+    loop {
+        // SAFETY: nothing is written: both pointers are null.
+        match unsafe { raw::syscall(libc::SYS_wait4, [usize::MAX, 0, flags, 0, 0, 0]) } {
+            Err(Errno::CHILD) => return Left::Nobody,
+            Ok(0) => return Left::Somebody,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return Left::Somebody,
+        }
+    }
+}
+
+fn nap() {
+    let _ = rustix::thread::nanosleep(&rustix::thread::Timespec {
+        tv_sec: 0,
+        tv_nsec: 250_000,
+    });
+}
+
+/// Whether this process has other direct children than these, as its own entry in /proc says: quick, and good enough where nobody tries to hide. Where the kernel does not say, it has.
+pub fn has_children_but(spared: &[u32]) -> bool {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        return true;
+    };
+    for task in tasks.flatten() {
+        let Ok(text) = std::fs::read_to_string(task.path().join("children")) else {
+            return true;
+        };
+        let is_spared = |pid: &str| pid.parse().is_ok_and(|pid| spared.contains(&pid));
+        if !text.split_whitespace().all(is_spared) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The direct children of this process. That it has none is seen at once; otherwise every process is looked at, since a list in /proc may leave one out while another ends.
 pub fn children() -> Vec<u32> {
+    if !has_children_but(&[]) {
+        return Vec::new();
+    }
     let own = rustix::process::getpid()
         .as_raw_nonzero()
         .get()

@@ -30,7 +30,8 @@ pub(crate) fn conform(host: &Host, backend: &Backend, way: Way) {
         };
         let file = format!("{}-{way:?}.json", backend.name);
         let text = json!({ "backend": backend.name, "way": who, "findings": findings });
-        std::fs::write(Path::new(&dir).join(file), text.to_string()).unwrap();
+        let written = std::fs::write(Path::new(&dir).join(file), text.to_string());
+        assert!(written.is_ok(), "{written:?}");
     }
     assert!(broken.is_empty(), "{} {way:?}: {broken:#?}", backend.name);
 }

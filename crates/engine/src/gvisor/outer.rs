@@ -109,13 +109,19 @@ fn check(request: &Request, channel: Channel, host: &Host) -> Result<u32, Engine
             "use --backend native",
         ));
     }
-    let words = request
-        .argv
+    let words = request.argv.iter().map(OsString::as_os_str);
+    let variables = request.env.iter().map(|(_, value)| value.as_os_str());
+    let places = request
+        .mounts
         .iter()
-        .chain(request.env.iter().map(|(_, value)| value));
-    if words.into_iter().any(|word| word.to_str().is_none()) {
+        .flat_map(|mount| [&mount.source, &mount.target])
+        .chain(request.workspace.iter().map(|workspace| &workspace.path))
+        .chain(&request.cwd);
+    let places = places.map(|path| path.as_os_str());
+    let mut all = words.chain(variables).chain(places);
+    if all.any(|word| word.to_str().is_none()) {
         return Err(refused(
-            "an argument or a variable is not UTF-8, and its bundle is JSON",
+            "an argument, a variable or a path is not UTF-8, and its bundle is JSON",
             "use --backend native",
         ));
     }
