@@ -50,6 +50,7 @@ mod tests {
                 strings(&[c"A=1"]),
             ),
             rlimits: vec![(Resource::Core, 0), (Resource::Nofile, 64)],
+            departure: None,
         };
         let written = errand.written();
         let parts: Vec<&[u8]> = written.split(|&byte| byte == 0).collect();
