@@ -217,3 +217,20 @@ fn a_tool_that_is_not_there_is_named_with_the_command_that_installs_it() {
         assert!(run.err().contains("apt-get install"), "{run:#?}");
     }
 }
+
+#[test]
+fn doctor_tries_each_backend_and_says_what_it_cannot_hold() {
+    let host = host!(Need::Bubblewrap, Need::Gvisor);
+    for way in Way::all() {
+        let report = host.launch(["doctor", "--json"]).way(way).finish();
+        let found = report.told_list("backends");
+        let names: Vec<_> = found.iter().map(|it| it["name"].clone()).collect();
+        assert_eq!(names, BACKENDS, "{way:?}");
+        for backend in found {
+            let mark = if way.has_cgroups() { "ok" } else { "weaker" };
+            assert_eq!(backend["mark"], mark, "{way:?} {backend}");
+            let why = backend["why"].as_str().unwrap_or_default();
+            assert_eq!(why.contains("memory"), !way.has_cgroups(), "{backend}");
+        }
+    }
+}

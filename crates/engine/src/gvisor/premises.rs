@@ -22,7 +22,7 @@ pub(super) struct Premises {
 }
 
 /// Waits until we are gone, then tries for some seconds: runsc's last processes may still be writing.
-const REMOVER: &str = "cat; for i in 1 2 3 4 5 6 7 8 9; do rm -rf -- \"$0\"; [ -e \"$0\" ] || break; sleep 0.$i; done; rmdir \"${0%/*}\"";
+const REMOVER: &str = "read -r _; for i in 1 2 3 4 5 6 7 8 9; do rm -rf -- \"$0\"; [ -e \"$0\" ] || break; sleep 0.$i; done; rmdir \"${0%/*}\"";
 /// One that is being made has no lock yet for a moment.
 const GRACE: Duration = Duration::from_secs(10);
 
