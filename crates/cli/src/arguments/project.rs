@@ -149,7 +149,7 @@ pub(crate) struct TestArgs {
 /// Run a command that the project names in its `.agent/config.yml`, inside hard limits.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  cofferdam task --list
+  cofferdam task --list ./service
   cofferdam task deploy-check ./service
 
 The file:
@@ -169,7 +169,7 @@ pub(crate) struct TaskArgs {
     #[arg(value_name = "NAME", required_unless_present = "list")]
     pub(crate) name: Option<String>,
     /// Show the commands instead of running one.
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long)]
     pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) act: ActArgs,

@@ -19,8 +19,19 @@ use crate::arguments::project::TaskArgs;
 use crate::failure::{self, Failure};
 use crate::terminal::text::safe;
 
-pub(crate) fn task(args: TaskArgs, places: Places) -> Result<ExitCode, Failure> {
+pub(crate) fn task(mut args: TaskArgs, places: Places) -> Result<ExitCode, Failure> {
     let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
+    // With a list there is no command to name: what stands there is the directory.
+    if let Some(path) = args.name.take_if(|_| args.list) {
+        if args.act.path != std::path::Path::new(".") {
+            return Err(Failure::problem(
+                "--list",
+                &path,
+                "shows all commands; leave the name out",
+            ));
+        }
+        args.act.path = path.into();
+    }
     let json = args.act.json;
     let tell = Tell::new(&args.act, None)?;
     let bench = act::bench(args.act, places, Action::Build, cancel.as_fd())?;

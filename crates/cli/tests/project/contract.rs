@@ -64,12 +64,22 @@ fn a_time_limit_of_the_project_can_only_be_shorter() {
 fn a_contract_is_listed_and_its_mistakes_are_told_with_their_lines() {
     let host = host!(Need::Python);
     let dir = project(&host, Way::Root, &[(".agent/config.yml", CONTRACT)]);
-    let list = host.run(["task", "--list", "--json", "x", dir.to_str().unwrap()]);
-    assert_eq!(
-        list.code(),
-        125,
-        "a name and a list are two things: {list:#?}"
+    let place = dir.to_str().unwrap();
+    let both = host.run(["task", "--list", "build", place]);
+    assert!(
+        both.code() == 125 && both.err().contains("leave the name out"),
+        "{both:#?}"
     );
+    let list = host
+        .launch(["task", "--list", place, "--json"])
+        .env("XDG_CACHE_HOME", host.dir())
+        .finish();
+    assert_eq!(
+        list.told()["commands"]["two"],
+        serde_json::json!(["true", "exit 3", "touch never"]),
+        "{list:#?}"
+    );
+    assert_eq!(list.told()["commands"]["lint"], serde_json::Value::Null);
     let bad = "commands:\n  build: make ${nope}\n  test: ''\n";
     let mut files = vec![(".agent/config.yml", bad)];
     files.extend(UNITTEST);
