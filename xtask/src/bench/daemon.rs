@@ -3,6 +3,7 @@
 
 mod http;
 mod overhead;
+mod python;
 mod report;
 mod served;
 mod soak;
@@ -25,6 +26,7 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> Result<(), String> {
     overhead::measure(binary, options, report)?;
+    python::measure(root, binary, options, report)?;
     idle(binary, options, report)?;
     waiting::measure(binary, options, report)?;
     report::measure(root, options, report)?;

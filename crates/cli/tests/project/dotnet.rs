@@ -27,26 +27,26 @@ fn a_solution_is_restored_built_and_tested_and_leaves_no_compiler_behind() {
     let bad = failing(&tested);
     assert_eq!(
         (&bad["name"], &bad["file"], &bad["line"]),
-        (&"T.Fails".into(), &"tests/T.cs".into(), &4.into())
+        (&"Sums.Breaks".into(), &"checks/Sums.cs".into(), &14.into())
     );
     let only = dotnet(
         &host,
         "test",
         &dir,
         &cache,
-        &["--filter", "FullyQualifiedName=T.Adds"],
+        &["--filter", "FullyQualifiedName=Sums.Holds"],
     );
     assert_eq!((only.code(), counts(&only)), (0, [1, 1, 0, 0]), "{only:#?}");
     std::fs::write(
-        dir.join("calc/C.cs"),
-        "public static class C { public static int Add(int a, int b) => a + }\n",
+        dir.join("numbers/Sum.cs"),
+        "public static class Sum { public static int Of(int left, int right) => left + }\n",
     )
     .unwrap();
     let broken = dotnet(&host, "build", &dir, &cache, &[]);
     let found = &broken.told()["projects"][0]["steps"][0]["diagnostics"][0];
     assert_eq!(
         (broken.code(), &found["file"], &found["line"]),
-        (1, &"calc/C.cs".into(), &1.into()),
+        (1, &"numbers/Sum.cs".into(), &1.into()),
         "{broken:#?}"
     );
 }
