@@ -209,7 +209,15 @@ fn start<'a>(
         Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
         Err(errno) => return Err(EngineError::system("let the program go")(errno)),
     }
+    let guest = match growths.as_slice() {
+        [] => None,
+        // Only whoever has a directory of the caller's to fill is looked for.
+        _ => sandbox.guest_pid(),
+    };
     let mut watch = Watch::new(&terms, sandbox.pid(), growths);
+    if let Some(guest) = guest {
+        watch.look_at_guest(guest);
+    }
     if let Some(usage) = streams.usage {
         watch.tell(usage);
     }

@@ -273,6 +273,12 @@ impl State {
     }
 }
 
+/// Whether nothing is left that has to be looked for in the processes themselves.
+fn holds_all(groups: &Hierarchy) -> bool {
+    let controllers = groups.controllers();
+    controllers.memory && controllers.pids && groups.counts_cpu_time()
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -300,8 +306,8 @@ impl Shared {
             are_processes_bounded: means.bounds.processes.is_some(),
             private,
             // Whoever counts without groups looks at the processes below init, where a copy is not.
-            interpreter: match self.host.cgroups {
-                Hierarchy::V1(_) => self.nursery.choose(request),
+            interpreter: match &self.host.cgroups {
+                groups @ Hierarchy::V1(_) if holds_all(groups) => self.nursery.choose(request),
                 _ => None,
             },
         };

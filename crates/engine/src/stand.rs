@@ -1,11 +1,11 @@
 //! A sandbox with what belongs to it, before it is supervised: built now for one errand, or parked until there is one.
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use cofferdam_sys::blueprint::Blueprint;
 use cofferdam_sys::cgroup::{Bounds, RunGroup};
 use cofferdam_sys::errand::Errand;
+use cofferdam_sys::guest::Entrances;
 use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::{self, Mounts, Sandbox};
 use cofferdam_sys::protocol::Event;
@@ -154,11 +154,13 @@ impl Stand {
     }
 
     /// Hears where a process from elsewhere can come in.
-    fn hear_entrances(&mut self) -> Result<Vec<OwnedFd>, EngineError> {
+    fn hear_entrances(&mut self) -> Result<Entrances, EngineError> {
         self.hear_until(|event| matches!(event, Event::Namespaces { .. }))?;
         match self.told.pop() {
             Some(Event::Namespaces { entrances }) => Ok(entrances),
-            _ => Ok(Vec::new()),
+            _ => Err(EngineError::system("find the way into a sandbox")(
+                Errno::BADMSG,
+            )),
         }
     }
 
@@ -177,6 +179,9 @@ impl Stand {
                 Ok(Some(Event::Guest { pidfd })) => self.sandbox.admit(pidfd),
                 Ok(Some(event)) => self.told.push(event),
                 Ok(None) => return Err(failed(Errno::CHILD)),
+                Err(Errno::AGAIN | Errno::INTR) if self.sandbox.guest_ended().is_some() => {
+                    return Err(failed(Errno::CHILD));
+                }
                 Err(Errno::AGAIN | Errno::INTR) => self.sandbox.await_word(left),
                 Err(errno) => return Err(failed(errno)),
             }

@@ -193,8 +193,17 @@ impl Supervisor<'_> {
         while let Ok(Some(event)) = self.run.sandbox.receive() {
             self.note(event);
         }
-        if let (None, Some((status, cpu))) = (&self.report, self.run.sandbox.guest_ended()) {
-            self.note(Event::Exited { status, cpu });
+        if self.report.is_some() {
+            return;
+        }
+        match (self.run.sandbox.guest_ended(), self.started) {
+            (Some((status, cpu)), Some(_)) => self.note(Event::Exited { status, cpu }),
+            // It was ended before it was the program, or nobody can tell any more how it ended.
+            (Some(_), None) => self.report = Some(Report::InitGone),
+            (None, _) if self.run.sandbox.guest_pidfd().is_none() => {
+                self.report = Some(Report::InitGone);
+            }
+            (None, _) => {}
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Watch {
     memory_by: MemoryBy,
     /// The sandbox's init, as seen from outside.
     root: u32,
+    /// The program's process, where it is not below init.
+    guest: Option<u32>,
     scratch: Option<Scratch>,
     growths: Vec<Growth>,
     cpu: CpuAccount,
@@ -81,6 +83,7 @@ impl Watch {
                 MemoryBy::Kernel
             },
             root,
+            guest: None,
             scratch: None,
             growths,
             cpu: CpuAccount::default(),
@@ -89,6 +92,11 @@ impl Watch {
             next_look: Instant::now(),
             sampler: None,
         }
+    }
+
+    /// The program's process is this one, and not below init.
+    pub(crate) fn look_at_guest(&mut self, pid: u32) {
+        self.guest = Some(pid);
     }
 
     pub(crate) fn tell(&mut self, to: Arc<LiveUsage>) {
@@ -177,10 +185,11 @@ impl Watch {
         if self.is_scratch_over(moment, limit) {
             return Some(stopped(DiskPlace::Scratch));
         }
-        let root = self.root;
+        let (root, guest) = (self.root, self.guest);
         let pids = || {
-            let tree = proc::tree(root, std::iter::empty());
-            tree.iter().map(|process| process.pid).collect()
+            let roots = std::iter::once(root).chain(guest);
+            let trees = roots.flat_map(|root| proc::tree(root, std::iter::empty()));
+            trees.map(|process| process.pid).collect()
         };
         let over = self
             .growths

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::request::Request;
 use cofferdam_sys::blueprint::Blueprint;
-use cofferdam_sys::guest::{self, Guest, Line};
+use cofferdam_sys::guest::{self, Entrances, Guest, Line};
 use cofferdam_sys::protocol::Event;
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -36,8 +36,8 @@ pub struct Interpreter {
 }
 
 /// Names of variables that a program reads while it starts, by how they begin.
-const DECIDE_THE_START: [&str; 7] = [
-    "PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_",
+const DECIDE_THE_START: [&str; 10] = [
+    "PYTHON", "LD_", "LC_", "LANG", "LOCPATH", "GLIBC_", "MALLOC_", "OPENSSL_", "PATH", "HOME",
 ];
 
 impl Interpreter {
@@ -67,6 +67,7 @@ fn decides_the_start(name: &OsStr) -> bool {
 #[derive(Debug)]
 pub(crate) struct Zygote {
     line: Line,
+    since: Instant,
     /// Held open, so that it could write.
     _streams: (Option<ChildStdout>, Option<ChildStderr>),
     /// It, and copies that have not come in yet.
@@ -84,6 +85,10 @@ struct File {
 const SOURCE: &str = include_str!("zygote/python.py");
 /// Short, since it is what a list of processes shows.
 const LOADER: &str = "import os;exec(os.read(0,1<<20))";
+/// As in [`SOURCE`].
+const NOWHERE: &str = "/nonexistent";
+/// Afterwards another takes its place, with addresses of its own, and with what was installed meanwhile.
+const FRESH_FOR: Duration = Duration::from_secs(600);
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const COPY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -94,17 +99,22 @@ impl Zygote {
         let (line, theirs) = Line::new().map_err(&failed)?;
         let environment = program::clean_environment().into_iter();
         let environment = environment.chain(interpreter.env.iter().cloned());
-        let process = Command::new(&file.path)
+        let mut command = Command::new(&file.path);
+        command
             .arg0(&interpreter.name)
             .args(["-c", LOADER])
             .env_clear()
             .envs(environment)
+            // No user's modules: that home may be somebody's on this host.
+            .env("HOME", NOWHERE)
             .current_dir("/")
             .stdin(theirs)
             // As in a run: pipes. Nothing is written to them.
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0)
+            .process_group(0);
+        guest::confine(&mut command);
+        let process = command
             .spawn()
             .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         let group = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
@@ -113,6 +123,7 @@ impl Zygote {
             group: group.ok_or_else(|| failed(Errno::SRCH))?,
             _streams: (process.stdout, process.stderr),
             file,
+            since: Instant::now(),
         };
         let modules = interpreter.preload.join(" ");
         let settings = format!("{} {modules}", guest::numbers());
@@ -135,7 +146,7 @@ impl Zygote {
 
     /// Whether it is there, and still what would be started today.
     pub(crate) fn is_current(&self) -> bool {
-        let is_running = self.line.is_open();
+        let is_running = self.line.is_open() && self.since.elapsed() < FRESH_FOR;
         is_running && File::at(self.file.path.clone()).as_ref() == Some(&self.file)
     }
 
@@ -148,14 +159,15 @@ impl Zygote {
     pub(crate) fn send_in(
         &self,
         door: &OwnedFd,
-        entrances: &[OwnedFd],
+        entrances: &Entrances,
         blueprint: &Blueprint,
     ) -> Result<Guest, Errno> {
         let fds: Vec<_> = std::iter::once(door)
-            .chain(entrances)
+            .chain(&entrances.fds)
             .map(AsFd::as_fd)
             .collect();
-        self.line.say(&guest::describe(blueprint), &fds)?;
+        self.line
+            .say(&guest::describe(blueprint, entrances.root), &fds)?;
         match self.line.hear(Instant::now() + COPY_PATIENCE)? {
             Event::Guest { pidfd } => Ok(Guest::new(pidfd)),
             _ => Err(Errno::BADMSG),

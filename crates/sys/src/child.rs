@@ -270,7 +270,7 @@ fn await_word(control: BorrowedFd<'_>) -> Result<(u8, [Option<OwnedFd>; MAX_FDS]
 }
 
 /// Nothing that is executed from here on can gain a capability, whatever its file says.
-fn empty_bounding_set() -> Result<(), Errno> {
+pub(crate) fn empty_bounding_set() -> Result<(), Errno> {
     for capability in 0..64 {
         let args = [
             libc::PR_CAPBSET_DROP.cast_unsigned() as usize,
@@ -291,7 +291,7 @@ fn empty_bounding_set() -> Result<(), Errno> {
     Ok(())
 }
 
-fn drop_capabilities() -> Result<(), Errno> {
+pub(crate) fn drop_capabilities() -> Result<(), Errno> {
     let none = rustix::thread::CapabilitySet::empty();
     let sets = rustix::thread::CapabilitySets {
         effective: none,

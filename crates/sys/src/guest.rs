@@ -3,6 +3,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -14,12 +15,21 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::blueprint::{Blueprint, Isolation, Privileged, Routes};
 use crate::init::{Failure, Site};
 use crate::protocol::{self, Event, MAX_FDS, Stage, WaitStatus};
-use crate::{landlock, raw};
+use crate::{child, landlock, raw};
+
+/// What a process from elsewhere needs to come in.
+#[derive(Debug)]
+pub struct Entrances {
+    /// Namespaces, in the order in which they are to be entered, and the Landlock rules where there are any.
+    pub fds: Vec<OwnedFd>,
+    /// Device and inode of the sandbox's root, by which it knows that it is inside.
+    pub root: [u64; 2],
+}
 
 /// The namespaces of an init, opened while the host's /proc is there. In the order in which they are to be entered: rights in all of them come with the first.
-pub(crate) struct Entrances([OwnedFd; 5]);
+pub(crate) struct Namespaces([OwnedFd; 5]);
 
-impl Entrances {
+impl Namespaces {
     pub(crate) fn open() -> Result<Self, Errno> {
         let open = |path: &CStr| {
             rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -34,7 +44,7 @@ impl Entrances {
     }
 
     /// Sends them to the supervisor, with the Landlock rules where there are any: their paths are those of the sandbox, which stands now.
-    pub(crate) fn show(self, site: &Site<'_>) -> Result<(), Failure> {
+    pub(crate) fn show(self, site: &Site<'_>, root: [u64; 2]) -> Result<(), Failure> {
         let rules = site.blueprint.landlock.as_ref();
         let rules = rules.map(landlock::ruleset).transpose();
         let rules = rules.map_err(|errno| (Stage::Landlock, errno))?;
@@ -45,7 +55,7 @@ impl Entrances {
             count += 1;
         }
         let fds = fds.get(..count).unwrap_or_default();
-        protocol::send(site.control, &protocol::namespaces(), fds)
+        protocol::send(site.control, &protocol::namespaces(root), fds)
             .map_err(|errno| (Stage::Descriptors, errno))
     }
 }
@@ -92,7 +102,7 @@ impl Guest {
         let told = match wait_for(pidfd, waiting) {
             Ok(Some(told)) => Some(told),
             Ok(None) => return None,
-            // Somebody else has reaped it.
+            // Somebody else has reaped it, and nobody will ever know.
             Err(_) => None,
         };
         self.pidfd = None;
@@ -215,7 +225,7 @@ impl Line {
 }
 
 /// What a guest must know of the sandbox's blueprint, in the form that it reads: who it is, whether its network's counters are wanted, its CPUs; then the filter.
-pub fn describe(blueprint: &Blueprint) -> Vec<u8> {
+pub fn describe(blueprint: &Blueprint, root: [u64; 2]) -> Vec<u8> {
     let (uid, gid, privileged) = match blueprint.isolation {
         Isolation::Namespaces(identity) => (
             identity.inside_uid,
@@ -225,7 +235,9 @@ pub fn describe(blueprint: &Blueprint) -> Vec<u8> {
         Isolation::None => (0, 0, false),
     };
     let routes = blueprint.routes == Routes::Counted;
-    let mut text = format!("{uid} {gid} {} {}", u8::from(privileged), u8::from(routes));
+    let [device, inode] = root;
+    let (privileged, routes) = (u8::from(privileged), u8::from(routes));
+    let mut text = format!("{uid} {gid} {privileged} {routes} {device} {inode}");
     for cpu in &blueprint.cpus {
         text.push_str(&format!(" {cpu}"));
     }
@@ -237,6 +249,40 @@ pub fn describe(blueprint: &Blueprint) -> Vec<u8> {
         bytes.extend(instruction.k.to_ne_bytes());
     }
     bytes
+}
+
+/// Has a program that will wait begin without what it would inherit: signals that are ignored, a personality, capabilities, descriptors. Before it executes, since an interpreter runs much before
+/// its first line is ours.
+pub fn confine(command: &mut std::process::Command) {
+    // SAFETY: raw system calls only, between fork and exec.
+    unsafe { command.pre_exec(|| leave_everything().map_err(Into::into)) };
+}
+
+fn leave_everything() -> Result<(), Errno> {
+    const CLOSE_ON_EXEC: usize = 4;
+    let default = [0usize; 4]; // struct kernel_sigaction with SIG_DFL, no flags, empty mask
+    for signal in 1..=64 {
+        // SAFETY: the kernel reads one kernel_sigaction and writes nothing. SIGKILL and SIGSTOP answer EINVAL, as they should.
+        let _ = unsafe {
+            raw::syscall(
+                libc::SYS_rt_sigaction,
+                [signal, default.as_ptr().expose_provenance(), 0, 8, 0, 0],
+            )
+        };
+    }
+    // SAFETY: numbers only.
+    unsafe {
+        let _ = raw::syscall(libc::SYS_personality, [0; 6]);
+        let last = u32::MAX as usize;
+        raw::syscall(libc::SYS_close_range, [3, last, CLOSE_ON_EXEC, 0, 0, 0])?;
+    }
+    match child::empty_bounding_set() {
+        // There is none that could be given up.
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(errno) => return Err(errno),
+    }
+    rustix::thread::set_no_new_privs(true)?;
+    child::drop_capabilities()
 }
 
 /// The system calls that an interpreter makes by number, as it reads them.

@@ -18,7 +18,7 @@ use crate::blueprint::{Blueprint, Isolation};
 use crate::child::{self, Building, Start};
 use crate::clone::{self, Lent};
 use crate::errand::Errand;
-use crate::guest::Entrances;
+use crate::guest::Namespaces;
 use crate::protocol::{self, Stage};
 use crate::steps::{self, Built};
 use crate::{descendants, enclose, raw, signals};
@@ -81,9 +81,9 @@ fn begin(site: &Site<'_>, keep: &[i32], order: Order) -> Result<OwnedFd, Failure
             site.start_program();
         }
         Order::ForAGuest => {
-            let entrances = Entrances::open().map_err(|errno| (Stage::Descriptors, errno))?;
-            site.build(None);
-            entrances.show(site)?;
+            let namespaces = Namespaces::open().map_err(|errno| (Stage::Descriptors, errno))?;
+            let root = site.try_build(None)?;
+            namespaces.show(site, root)?;
         }
     }
     Ok(signals)

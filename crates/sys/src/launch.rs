@@ -236,9 +236,13 @@ impl Sandbox {
         self.mounts.take()
     }
 
-    /// Sleeps until init has anything to say, or for `at_most`. Nothing is read.
+    /// Sleeps until init has anything to say, or a guest has ended, or for `at_most`. Nothing is read.
     pub fn await_word(&self, at_most: Duration) {
-        let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
+        let guest = self.guest_pidfd();
+        let mut fds: Vec<PollFd<'_>> = std::iter::once(self.control.as_fd())
+            .chain(guest)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
         let timeout = Timespec::try_from(at_most).ok();
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
     }
@@ -282,6 +286,14 @@ impl Sandbox {
     /// Readable when the program's process has ended, where that is ours to see.
     pub fn guest_pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.guest.as_ref().and_then(Guest::pidfd)
+    }
+
+    /// The guest's pid as the caller sees it.
+    pub fn guest_pid(&self) -> Option<u32> {
+        let pidfd = self.guest_pidfd()?.as_raw_fd();
+        let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}")).ok()?;
+        let pid = told.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+        pid.trim().parse().ok()
     }
 
     /// How the guest ended; `None` when there is none, or it goes on.

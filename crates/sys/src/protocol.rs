@@ -14,6 +14,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
+use crate::guest::Entrances;
 use crate::routes::Counters;
 
 /// Descriptors in one message at most: stdin, stdout, stderr, the result channel and a join file for each version 1 controller.
@@ -61,7 +62,7 @@ pub enum Event {
     },
     /// What a process from elsewhere needs to come in; see [`crate::guest`].
     Namespaces {
-        entrances: Vec<OwnedFd>,
+        entrances: Entrances,
     },
     /// One has come in, and is the program's process.
     Guest {
@@ -228,8 +229,8 @@ pub(crate) fn routes() -> [u8; 32] {
     encode((KIND_ROUTES, [0; 3]))
 }
 
-pub(crate) fn namespaces() -> [u8; 32] {
-    encode((KIND_NAMESPACES, [0; 3]))
+pub(crate) fn namespaces([device, inode]: [u64; 2]) -> [u8; 32] {
+    encode((KIND_NAMESPACES, [device, inode, 0]))
 }
 
 /// Reads the next event. `None` when init has gone without another word.
@@ -276,7 +277,12 @@ fn decode(bytes: &[u8; 32], fds: Vec<OwnedFd>) -> Result<Event, Errno> {
         KIND_ROUTES => Event::Routes {
             counters: Counters::from_fds(fds).ok_or(Errno::BADMSG)?,
         },
-        KIND_NAMESPACES => Event::Namespaces { entrances: fds },
+        KIND_NAMESPACES => Event::Namespaces {
+            entrances: Entrances {
+                fds,
+                root: [values[0], values[1]],
+            },
+        },
         KIND_GUEST => Event::Guest {
             pidfd: fds.into_iter().next().ok_or(Errno::BADMSG)?,
         },

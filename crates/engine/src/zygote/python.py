@@ -3,24 +3,34 @@
 # Both are children of whoever started this Python, so that the kernel tells that one how they ended. The code of a run is read after the last wall stands.
 #
 # Loaded by `-c` over descriptor 0, a socket whose messages are: this text; the numbers of system calls and the modules to import; scripts, until an empty one; then a sandbox each.
+import sys
+
+# What an interpreter has imported when the first line of a script is read: no file beside the script takes its place.
+begun_with = set(sys.modules)
+
 import atexit
 import ctypes
 import fcntl
 import gc
 import importlib.machinery
+import io
 import os
 import resource
 import signal
 import socket
 import struct
-import sys
 import time
+
+# Others start a copy another way, or end it another way; for them there are cold starts.
+OLDEST, NEWEST = (3, 10), (3, 13)
+NOWHERE = "/nonexistent"
 
 DOOR = 100
 MESSAGE = 1 << 18
 MAX_FDS = 8
 
-CLONE_PARENT, CLONE_PIDFD = 0x8000, 0x1000
+CLONE_PARENT, CLONE_PIDFD, CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID = 0x8000, 0x1000, 0x01000000, 0x00200000
+GET_TID_ADDRESS = 40
 NEW_NETWORK, NEW_CGROUP = 0x40000000, 0x02000000
 SET_DUMPABLE, BOUNDING_DROP, NO_NEW_PRIVS = 4, 24, 38
 CAPABILITY_VERSION_3 = 0x20080522
@@ -38,6 +48,7 @@ raw.restype = ctypes.c_long
 numbers = {}
 # Scripts that most runs begin with, as they were read and as they were compiled.
 known = {}
+imported = set()
 
 
 class Failed(Exception):
@@ -73,9 +84,32 @@ def receive(door):
 def copy():
     """A copy of this process, which is a child of its parent: 0 in the copy, its pid here, and a descriptor of it."""
     descriptor = ctypes.c_int(-1)
-    wanted = struct.pack("=11Q", CLONE_PARENT | CLONE_PIDFD, ctypes.addressof(descriptor), *[0] * 9)
-    pid = call("clone3", ctypes.create_string_buffer(wanted, len(wanted)), len(wanted))
+    flags, address = CLONE_PARENT | CLONE_PIDFD, tid_address()
+    if address:
+        flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID
+    wanted = struct.pack("=11Q", flags, ctypes.addressof(descriptor), address, *[0] * 8)
+    wanted = ctypes.create_string_buffer(wanted, len(wanted))
+    ctypes.pythonapi.PyOS_BeforeFork()
+    try:
+        pid = call("clone3", wanted, len(wanted))
+    except OSError:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+        raise
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    else:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
     return pid, descriptor.value
+
+
+def tid_address():
+    """Where the C library keeps its number of this thread; 0 where the kernel does not tell."""
+    address = ctypes.c_ulong(0)
+    try:
+        call("prctl", GET_TID_ADDRESS, ctypes.addressof(address), 0, 0, 0)
+    except OSError:
+        return 0
+    return address.value
 
 
 def prepare():
@@ -92,14 +126,7 @@ def prepare():
             file.write("0")
     except OSError:
         pass
-    give_up_capabilities()
     os.chdir("/")
-
-
-def give_up_capabilities():
-    empty_bounding_set()
-    call("prctl", NO_NEW_PRIVS, 1, 0, 0, 0)
-    drop_capabilities()
 
 
 def empty_bounding_set():
@@ -109,8 +136,6 @@ def empty_bounding_set():
         except OSError as error:
             if error.errno == 22:
                 return  # past the last that this kernel knows
-            if error.errno == 1:
-                return  # there is none to be given up
             raise
 
 
@@ -144,7 +169,7 @@ def enter(data, fds):
     door = socket.socket(fileno=DOOR)
     try:
         line, _, program = data.partition(b"\n")
-        uid, gid, privileged, routes, *cpus = map(int, line.split())
+        uid, gid, privileged, routes, device, inode, *cpus = map(int, line.split())
         namespaces, ruleset = fds[1:6], fds[6:]
         for namespace in namespaces:
             at("identity", call, "setns", namespace, 0)
@@ -159,10 +184,19 @@ def enter(data, fds):
         if pid != 0:
             os._exit(0)
         introduce(door)
+        at("root", check_root, (device, inode))
         wall_in(door, program, routes, cpus, ruleset)
         return door
     except BaseException as error:
         tell(door, error)
+
+
+def check_root(expected):
+    """The last look before anything of a run's: in the sandbox's root, and sitting there."""
+    for place in ("/", "."):
+        found = os.stat(place)
+        if (found.st_dev, found.st_ino) != expected:
+            raise OSError(18, place)
 
 
 def introduce(door):
@@ -184,7 +218,6 @@ def tell(door, error):
 
 def wall_in(door, program, routes, cpus, ruleset):
     """As the process of a cold start does it, in its order."""
-    ctypes.pythonapi.PyOS_AfterFork_Child()
     os.setsid()
     os.umask(0o022)
     at("capabilities", empty_bounding_set)
@@ -219,7 +252,9 @@ def install(program):
     described = ctypes.create_string_buffer(described, len(described))
     try:
         return call("seccomp", FILTER, SPEC_ALLOW | NEW_LISTENER | WAIT_KILLABLE, described)
-    except OSError:
+    except OSError as error:
+        if error.errno != 22:
+            raise
         return call("seccomp", FILTER, SPEC_ALLOW | NEW_LISTENER, described)
 
 
@@ -245,6 +280,7 @@ def await_word(door):
         os.set_inheritable(3, True)
     for limit in limits.split():
         number, value = map(int, limit.split(b":"))
+        value = min(value, (1 << 63) - 1)
         at("rlimits", resource.setrlimit, number, (value, value))
     door.send(message(STARTED, time.monotonic_ns()))
     door.close()
@@ -262,9 +298,10 @@ def take_on(arguments, environment):
             os.environ[name] = value
     if "TZ" in wanted:
         time.tzset()
+    move_home(wanted.get("HOME", NOWHERE))
     sys.orig_argv[:] = arguments
     sys.argv[:] = arguments[1:]
-    path = os.path.abspath(sys.argv[0])
+    path = os.path.join(os.getcwd(), sys.argv[0])
     try:
         with open(path, "rb") as file:
             source = file.read()
@@ -272,13 +309,35 @@ def take_on(arguments, environment):
         sys.stderr.write("%s: can't open file %r: [Errno %d] %s\n" % (sys.executable, path, error.errno, error.strerror))
         finish(2)
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    make_room(sys.path[0])
     main = type(sys)("__main__")
+    main.__annotations__ = {}
     main.__file__ = path
     main.__builtins__ = sys.modules["builtins"]
     main.__cached__ = None
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     sys.modules["__main__"] = main
     return main, path, source
+
+
+def move_home(home):
+    """Where modules of the user's own would be, had the interpreter started here."""
+    site = sys.modules.get("site")
+    for name in ("USER_BASE", "USER_SITE"):
+        value = getattr(site, name, None)
+        if value:
+            setattr(site, name, value.replace(NOWHERE, home, 1))
+
+
+def make_room(directory):
+    """A file beside the script wins over a module that only we have imported."""
+    try:
+        own = {name.partition(".")[0] for name in os.listdir(directory)}
+    except OSError:
+        return
+    hidden = [name for name in sys.modules if name.partition(".")[0] in own and name.partition(".")[0] not in begun_with]
+    for name in hidden:
+        del sys.modules[name]
 
 
 def compiled(path, source):
@@ -320,6 +379,7 @@ def say(text):
 
 
 def end(main, error):
+    main_file = main.__dict__.get("__file__") or ""
     code = 0 if error is None else code_of(error)
     is_interrupted = isinstance(error, KeyboardInterrupt)
     del error
@@ -328,10 +388,14 @@ def end(main, error):
         threads._shutdown()
     atexit._run_exitfuncs()
     code = flush(code)
-    for name in list(main.__dict__):
-        if name != "__builtins__":
-            main.__dict__[name] = None
+    # Whatever is open and buffered reaches its file, in whatever order things go.
+    flush_files()
+    for module in reversed([main] + own_modules(os.path.dirname(main_file))):
+        for name in list(module.__dict__):
+            if name != "__builtins__":
+                module.__dict__[name] = None
     gc.collect()
+    flush_files()
     code = flush(code)
     if is_interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -339,10 +403,27 @@ def end(main, error):
     finish(code)
 
 
+def own_modules(directory):
+    """Those that lie beside the script; the standard library has nothing to say at its end."""
+    modules = [module for name, module in list(sys.modules.items()) if name not in imported and type(module) is type(sys)]
+    return [module for module in modules if str(getattr(module, "__file__", None)).startswith(directory + "/")]
+
+
+def flush_files():
+    """Of those that were opened since the copy was made."""
+    for kind in (io.TextIOWrapper, io.BufferedIOBase):
+        for thing in gc.get_objects():
+            try:
+                if issubclass(type(thing), kind) and not thing.closed:
+                    thing.flush()
+            except Exception:
+                pass
+
+
 def flush(code):
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None and not stream.closed:
+            if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
         except Exception as error:
             if stream is sys.stdout:
@@ -395,6 +476,10 @@ def begin():
         path, _, text = script.partition(b"\0")
         known[os.fsdecode(path)] = text, compile(text, path, "exec", dont_inherit=True)
     prepare()
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+        os._exit(2)
+    imported.update(sys.modules)
+    sys.stdout.flush()
     sys.path.pop(0)
     gc.collect()
     gc.freeze()

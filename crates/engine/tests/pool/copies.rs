@@ -126,6 +126,12 @@ fn whatever_way_a_script_ends_it_ends_like_a_cold_one() {
         "def f(n): return f(n + 1)\nf(0)",
         "open('made', 'w').write('x'); import os; print(sorted(os.listdir()))",
         "import os; print(os.readlink('/proc/self/exe'), open('/proc/self/comm').read())",
+        // What is open at the end reaches its file, whoever holds it.
+        "class Holder:\n    file = open('kept', 'w')\nHolder.file.write('abc')\nHolder.me = Holder\nimport atexit, os\nos.register_at_fork()\nprint('held')",
+        "import sys\nclass Tee:\n    def __init__(self, to): self.to = to\n    def write(self, text): self.to.write(text)\n    def flush(self): self.to.flush()\nsys.stdout = Tee(sys.stdout)\nprint('tee')",
+        "print(__annotations__, __file__)",
+        "import time, threading; print(time.clock_gettime(time.pthread_getcpuclockid(threading.get_ident())) > 0)",
+        "import site; print(site.USER_SITE, site.ENABLE_USER_SITE)",
         "print(input() if False else 'é', ascii('é'))",
     ];
     for script in scripts {
@@ -151,6 +157,50 @@ fn whatever_way_a_script_ends_it_ends_like_a_cold_one() {
         };
         assert_eq!(told(&copied), told(&cold), "{script}");
     }
+}
+
+#[test]
+fn what_a_script_leaves_open_is_written_and_its_own_modules_are_found() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let helper = "file = open('by_helper', 'w')\nfile.write('abcd')\n";
+    let script = "import helper, resource, random\nclass Holder:\n    pass\nh = Holder()\nh.file = open('in_a_circle', 'w')\nh.me = h\nh.file.write('xyz')\nprint(resource.OWN, random.OWN)\n";
+    let request = python(Limits::DEFAULT);
+    let mut seat = place.seat(&request, Private::Workspace).unwrap();
+    let workspace = seat.take_workspace().unwrap();
+    let files = [
+        ("main.py", script),
+        ("helper.py", helper),
+        ("resource.py", "OWN = 1\n"),
+        ("random.py", "OWN = 2\n"),
+    ];
+    for (name, text) in files {
+        std::fs::write(workspace.path().join(name), text).unwrap();
+    }
+    let mut request = request;
+    request.workspace = Some(writable(workspace.path()));
+    let record = place.run(Some(seat), request).unwrap();
+    assert_eq!(record.stdout.data, "1 2\n", "{record:?}");
+    let read = |name: &str| std::fs::read_to_string(workspace.path().join(name)).unwrap();
+    assert_eq!(
+        (read("by_helper").as_str(), read("in_a_circle").as_str()),
+        ("abcd", "xyz")
+    );
+}
+
+#[test]
+fn files_without_a_name_count_for_copies_too() {
+    let Some(place) = place(ROOMY).unwrap() else {
+        return;
+    };
+    let mut limits = Limits::DEFAULT;
+    limits.disk = Cap::AtMost(Bytes::new(4 << 20));
+    limits.wall_time = Cap::AtMost(Duration::from_secs(20));
+    let script = "import os, time\nkept = []\nfor i in range(20):\n    file = open('x%d' % i, 'wb')\n    os.unlink('x%d' % i)\n    file.write(b'x' * (3 << 20))\n    file.flush()\n    kept.append(file)\ntime.sleep(20)\n";
+    let record = copied(&place, script, python(limits)).unwrap();
+    let told = serde_json::to_value(&record).unwrap();
+    assert_eq!(told["ending"]["cause"], "disk", "{told:#}");
 }
 
 #[test]
@@ -304,6 +354,7 @@ fn a_request_that_starts_python_another_way_is_started_cold() {
         |request: &mut Request| drop(request.env.pop()),
         |request: &mut Request| request.argv.insert(1, "-O".into()),
         |request: &mut Request| request.argv[0] = "/usr/bin/python3".into(),
+        |request: &mut Request| request.env.push(("PATH".into(), "/work:/usr/bin".into())),
     ];
     // One is there for the usual way.
     drop(
