@@ -39,6 +39,8 @@ pub enum Enforcer {
     Poll,
     /// CPU affinity that the program cannot widen.
     Affinity,
+    /// The container daemon, which has the kernel hold it.
+    Docker,
     /// Asked for, not enforceable here, and the caller said that this is all right.
     Waived,
     /// The caller asked for no limit.
@@ -66,7 +68,7 @@ pub enum UnknownName {
 }
 
 impl Enforcer {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Supervisor,
         Self::Cgroup1,
         Self::Cgroup2,
@@ -74,6 +76,7 @@ impl Enforcer {
         Self::Tmpfs,
         Self::Poll,
         Self::Affinity,
+        Self::Docker,
         Self::Waived,
         Self::Unlimited,
     ];
@@ -87,6 +90,7 @@ impl Enforcer {
             Self::Tmpfs => "tmpfs",
             Self::Poll => "poll",
             Self::Affinity => "affinity",
+            Self::Docker => "docker",
             Self::Waived => "waived",
             Self::Unlimited => "unlimited",
         }

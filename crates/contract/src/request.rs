@@ -80,6 +80,8 @@ pub enum BackendName {
     Native,
     /// Limits without isolation; only ever used when named.
     Host,
+    /// A container of its own for each run, by the API of a Docker or Podman daemon.
+    Docker,
 }
 
 /// A request that passed validation and policy. The only thing a backend accepts, and it can only be made here.
@@ -97,6 +99,7 @@ impl BackendName {
         match self {
             Self::Native => "native",
             Self::Host => "host",
+            Self::Docker => "docker",
         }
     }
 }

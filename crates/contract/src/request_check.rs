@@ -28,6 +28,7 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
     match request.backend {
         BackendName::Native => {}
         BackendName::Host => check_without_isolation(request, &mut found),
+        BackendName::Docker => check_container(request, &mut found),
     }
     found.extend(request.limits.problems());
     match request.network {
@@ -175,6 +176,25 @@ fn check_without_isolation(request: &Request, found: &mut Vec<Problem>) {
             "workspace",
             workspace.path.display(),
             format!("the host backend cannot make it {promise}; say that it is writable with :rw, or {FIX}"),
+        ));
+    }
+}
+
+/// A container's root is its image, and nothing of the host is mounted into it: the workspace is copied.
+fn check_container(request: &Request, found: &mut Vec<Problem>) {
+    match &request.root {
+        Root::HostUsr => {}
+        Root::Dir(path) => found.push(Problem::new(
+            "root",
+            path.display(),
+            "the docker backend has an image for its root; name one with --image, or use --backend native",
+        )),
+    }
+    for (i, mount) in request.mounts.iter().enumerate() {
+        found.push(Problem::new(
+            format!("mounts[{i}]"),
+            mount.source.display(),
+            "the docker backend mounts nothing of the host; put the files into the workspace, or use --backend native",
         ));
     }
 }

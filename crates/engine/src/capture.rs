@@ -129,6 +129,14 @@ impl Budget {
 impl Drain {
     /// `pipe` must be non-blocking.
     pub(crate) fn new(stream: Stream, pipe: OwnedFd, sink: Sink) -> Result<Self, Errno> {
+        Ok(Self {
+            pipe: Some(pipe),
+            ..Self::fed(stream, sink)?
+        })
+    }
+
+    /// A stream that comes in pieces by [`Drain::push`] and not from a pipe.
+    pub(crate) fn fed(stream: Stream, sink: Sink) -> Result<Self, Errno> {
         let target = match sink {
             Sink::Keep { at_most } => Target::Kept {
                 bytes: Vec::new(),
@@ -149,7 +157,7 @@ impl Drain {
         };
         Ok(Self {
             stream,
-            pipe: Some(pipe),
+            pipe: None,
             target,
             seen: 0,
             failure: None,
@@ -194,14 +202,23 @@ impl Drain {
                 Ok(other) => return other,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Drained::Open,
-                Err(errno) => {
-                    self.close();
-                    self.failure = Some(errno).filter(|errno| !is_reader_gone(*errno));
-                    return Drained::ReaderGone;
-                }
+                Err(errno) => return self.lose(errno),
             }
         }
         Drained::Open
+    }
+
+    /// Takes in all of a piece that somebody else has read. Give nothing more before [`Drain::interest`] is gone: it says what the reader still has to take.
+    pub(crate) fn push(
+        &mut self,
+        piece: &[u8],
+        budget: &mut Budget,
+        journal: Option<&mut Journal>,
+    ) -> Drained {
+        match self.count(piece, budget, journal) {
+            Ok(outcome) => outcome,
+            Err(errno) => self.lose(errno),
+        }
     }
 
     /// Gives up on what has not been read yet.
@@ -274,6 +291,20 @@ impl Drain {
         let room = room.get_mut(..at_most).unwrap_or_default();
         let (chunk, _) = rustix::io::read(pipe, room)?;
         let read = chunk.len();
+        match self.count(chunk, budget, journal)? {
+            Drained::Open => Ok(self.progress(read)),
+            other => Ok(other),
+        }
+    }
+
+    /// Spends the budget on what has been read, and hands on what was within it.
+    fn count(
+        &mut self,
+        chunk: &[u8],
+        budget: &mut Budget,
+        journal: Option<&mut Journal>,
+    ) -> Result<Drained, Errno> {
+        let read = chunk.len();
         self.seen += read as u64;
         let within = budget.within(read);
         budget.spend(within);
@@ -288,7 +319,14 @@ impl Drain {
         if within < read && budget.on_limit == OnLimit::Stop {
             return Ok(Drained::OverLimit);
         }
-        Ok(self.progress(read))
+        Ok(Drained::Open)
+    }
+
+    /// The caller's descriptor takes no more.
+    fn lose(&mut self, errno: Errno) -> Drained {
+        self.close();
+        self.failure = Some(errno).filter(|errno| !is_reader_gone(*errno));
+        Drained::ReaderGone
     }
 
     /// Gives the reader what has been read already, before any more is.

@@ -2,6 +2,7 @@
 //!
 //! Start reading in [`pipeline`].
 
+pub mod backend;
 pub mod capture;
 mod changes;
 mod cpu_account;

@@ -28,7 +28,7 @@ impl LiveUsage {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, sample: Sample) {
+    pub(crate) fn set(&self, sample: Sample) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
     }
 }

@@ -120,7 +120,7 @@ pub fn run_in(
 const SMALL_SCRATCH: u64 = 1 << 20;
 
 /// As exact as times are kept everywhere: one that was printed finds its run again.
-fn whole_micros(time: Timestamp) -> Timestamp {
+pub(crate) fn whole_micros(time: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 

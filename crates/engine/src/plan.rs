@@ -78,6 +78,13 @@ pub(crate) fn plan(
     channel: Channel,
 ) -> Result<Plan, EngineError> {
     let mut request = grant.into_request();
+    if request.backend == BackendName::Docker {
+        return Err(EngineError::Unavailable {
+            backend: BackendName::Docker.as_str(),
+            why: "it has a crate of its own, which was not asked".to_owned(),
+            fix: "run it through cofferdam-docker, or use the native backend".to_owned(),
+        });
+    }
     if channel == Channel::Open {
         let number = RESULT_FD.to_string();
         request.env.push((RESULT_VARIABLE.into(), number.into()));
@@ -89,7 +96,9 @@ pub(crate) fn plan(
     };
     let enclosure = match request.backend {
         BackendName::Native => Enclosure::Walls(means.walls(&request, evidence)),
-        BackendName::Host => Enclosure::None(host_blueprint(means.cpus, host)),
+        BackendName::Host | BackendName::Docker => {
+            Enclosure::None(host_blueprint(means.cpus, host))
+        }
     };
     Ok(Plan {
         enclosure,
@@ -249,7 +258,7 @@ impl Choice<'_> {
         match (group, self.request.backend) {
             (Some(group), _) => Ok(group),
             (None, BackendName::Native) => Ok(Enforcer::Rlimit),
-            (None, BackendName::Host) => self.unheld(
+            (None, BackendName::Host | BackendName::Docker) => self.unheld(
                 LimitName::Processes,
                 is_limited(&self.request.limits.processes),
                 "there is no control group, and without a user namespace the kernel counts all processes of the user",
@@ -271,8 +280,10 @@ impl Choice<'_> {
                 vec![Enforcer::Tmpfs, Enforcer::Rlimit, Enforcer::Poll]
             }
             (BackendName::Native, _) => vec![Enforcer::Tmpfs, Enforcer::Rlimit],
-            (BackendName::Host, Some(_)) => vec![Enforcer::Rlimit, Enforcer::Poll],
-            (BackendName::Host, None) => vec![Enforcer::Rlimit],
+            (BackendName::Host | BackendName::Docker, Some(_)) => {
+                vec![Enforcer::Rlimit, Enforcer::Poll]
+            }
+            (BackendName::Host | BackendName::Docker, None) => vec![Enforcer::Rlimit],
         }
     }
 

@@ -42,7 +42,7 @@ pub(crate) fn lay_out(request: &Request) -> Result<Program, EngineError> {
 /// The clean environment, then what the caller added or replaced.
 fn environment(request: &Request) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = match request.backend {
-        BackendName::Native => [
+        BackendName::Native | BackendName::Docker => [
             ("PATH", PATH),
             ("HOME", HOME),
             ("USER", "sandbox"),
@@ -73,8 +73,8 @@ fn working_directory(request: &Request) -> OsString {
         return cwd.clone().into_os_string();
     }
     match (request.backend, &request.workspace) {
-        (BackendName::Native, Some(_)) => Workspace::INSIDE.into(),
-        (BackendName::Native, None) => HOME.into(),
+        (BackendName::Native | BackendName::Docker, Some(_)) => Workspace::INSIDE.into(),
+        (BackendName::Native | BackendName::Docker, None) => HOME.into(),
         (BackendName::Host, Some(workspace)) => workspace.path.clone().into_os_string(),
         (BackendName::Host, None) => ".".into(),
     }
@@ -108,7 +108,7 @@ pub(crate) fn name(request: &Request) -> String {
 pub(crate) fn not_found(request: &Request) -> String {
     let name = name(request);
     let inside = match request.backend {
-        BackendName::Native => " inside the sandbox",
+        BackendName::Native | BackendName::Docker => " inside the sandbox",
         BackendName::Host => "",
     };
     let mut message = format!("`{name}` was not found{inside}");

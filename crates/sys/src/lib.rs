@@ -14,6 +14,7 @@ mod clone;
 pub mod descendants;
 mod enclose;
 pub mod errand;
+pub mod farewell;
 pub mod heap;
 pub mod idmap;
 mod init;
