@@ -2,6 +2,7 @@
 
 pub(crate) mod bundle;
 pub(crate) mod history;
+pub(crate) mod images;
 mod quick;
 pub(crate) mod remote;
 pub(crate) mod serve;
@@ -63,6 +64,7 @@ pub(crate) enum Verb {
     Import(ImportArgs),
     Audit(AuditArgs),
     Key(KeyArgs),
+    Images(images::ImagesArgs),
     Submit(remote::SubmitArgs),
     Watch(remote::WatchArgs),
     Doctor(DoctorArgs),
@@ -163,15 +165,31 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) on_output_limit: OnOutputLimit,
 
-    /// How to isolate: `native`, or `host` for limits without any isolation.
+    /// How to isolate: `native`, `docker` for a container of its own, or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
     pub(crate) backend: Option<Choice>,
+    #[command(flatten)]
+    pub(crate) container: ContainerArgs,
     /// Run even if this limit cannot be enforced here. Can be given more than once.
     #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
     pub(crate) waive: Vec<String>,
 
     #[command(flatten)]
     pub(crate) history: HistoryArgs,
+}
+
+/// What the docker backend is told besides the limits.
+#[derive(Debug, Clone, PartialEq, Args, Default)]
+pub(crate) struct ContainerArgs {
+    /// With --backend docker: the image that the command sees as its root: `python:3.13`, `NAME@sha256:…` or an id.
+    #[arg(long, value_name = "IMAGE", help_heading = "Containers")]
+    pub(crate) image: Option<String>,
+    /// With --backend docker: the OCI runtime, one that the daemon knows: `runc`, `crun`, `runsc`, `kata` [default: the daemon's].
+    #[arg(long, value_name = "NAME", help_heading = "Containers")]
+    pub(crate) runtime: Option<String>,
+    /// With --backend docker: `missing` gets an image that is not there from its registry, `never` uses local images only [default: missing].
+    #[arg(long, value_name = "WHEN", help_heading = "Containers")]
+    pub(crate) pull: Option<String>,
 }
 
 /// What is kept of a run.
@@ -259,9 +277,11 @@ pub(crate) struct ExecuteArgs {
     /// The directory the work is about, seen inside as /work; writable only if the payload says `filesystem_write`.
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// How to isolate: `native` (default), or `host` for limits without any isolation.
+    /// How to isolate: `native` (default), `docker` for a container of its own, or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
     pub(crate) backend: Option<Choice>,
+    #[command(flatten)]
+    pub(crate) container: ContainerArgs,
     #[command(flatten)]
     pub(crate) history: HistoryArgs,
 }
@@ -285,6 +305,8 @@ pub(crate) struct VerifyArgs {
     /// With --rerun: how to isolate, as for `execute`.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend, requires = "rerun")]
     pub(crate) backend: Option<Choice>,
+    #[command(flatten)]
+    pub(crate) container: ContainerArgs,
     /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -341,6 +363,7 @@ Examples:
   cofferdam run -- python3 -c 'print(\"hello\")'
   cofferdam run --timeout 2s --memory 64m --workspace ./job:rw --stdin input.txt -- ./solve
   cofferdam run --json -- sh -c 'echo out; echo err >&2; exit 3'
+  cofferdam run --backend docker --image python:3.13 -- python3 -c 'print(\"hello\")'
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
   cofferdam run --language c main.c --inputs tests/

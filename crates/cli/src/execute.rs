@@ -16,8 +16,9 @@ use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task};
 use cofferdam_contract::units::Bytes;
+use cofferdam_docker::Settings;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Recording, Sink, Streams};
 use cofferdam_store::DataDir;
 use cofferdam_store::model::RunKind;
 use cofferdam_toolchain::Source;
@@ -25,6 +26,7 @@ use jiff::Timestamp;
 
 use crate::arguments::{ExecuteArgs, Places};
 use crate::config::Choice;
+use crate::containers;
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::language::{self, Prepared};
@@ -41,6 +43,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         .map_err(|expired| Failure::new(ErrorCode::PayloadExpired, expired.to_string()))?;
     let dir = history::place(places.data_dir.clone());
     let place = place(backend, args.workspace.as_deref());
+    let docker = containers::load(places.config.clone(), backend, &args.container)?;
     let settings = history::settings(places.config)?;
     let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
     if let Some(recording) = &mut recording {
@@ -48,7 +51,14 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         recording.payload = Some(sealed.json().clone());
     }
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
-    let (envelope, record) = answer(&sealed, place, dir.as_ref(), &args.worker, recording)?;
+    let (envelope, record) = answer(
+        &sealed,
+        place,
+        &docker,
+        dir.as_ref(),
+        &args.worker,
+        recording,
+    )?;
     failure::print(&pretty(&envelope)?)?;
     history::tell_unrecorded(&record);
     history::afterwards(&record, kept_in.as_ref(), &settings);
@@ -67,8 +77,9 @@ pub(crate) fn backend(choice: Option<Choice>) -> Result<BackendName, Failure> {
         None => Ok(BackendName::Native),
         Some(Choice::Here(backend)) => Ok(backend),
         Some(Choice::Later(name)) => {
-            let message =
-                format!("--backend: the {name} backend is not in this version; use native or host");
+            let message = format!(
+                "--backend: the {name} backend is not in this version; use native, docker or host"
+            );
             Err(Failure::new(ErrorCode::BackendUnavailable, message))
         }
     }
@@ -88,6 +99,7 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
 pub(crate) fn answer(
     sealed: &Sealed,
     place: RunPlace,
+    docker: &Settings,
     dir: Option<&DataDir>,
     worker: &str,
     recording: Option<Recording>,
@@ -113,13 +125,14 @@ pub(crate) fn answer(
         failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
         return Ok((envelope(sealed, &failed, worker)?, failed));
     }
-    let record = pipeline::run(
+    let record = cofferdam_docker::carry_out(
         grant,
         Streams {
             recording,
             ..streams(sealed, at_most, cancel.as_fd())
         },
         &host,
+        docker,
     )?;
     if let Ending::NeverStarted(failure) = &record.ending
         && failure.kind == SetupFailureKind::Sandbox

@@ -6,11 +6,13 @@ mod audit;
 mod completions;
 mod config;
 mod config_show;
+mod containers;
 mod doctor;
 mod execute;
 mod export;
 mod failure;
 mod history;
+mod images;
 mod import;
 mod inputs;
 mod key;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Verb::Import(args) => import::import(&args, places),
         Verb::Audit(args) => audit::audit(&args, places),
         Verb::Key(args) => key::key(&args),
+        Verb::Images(args) => images::images(&args, places),
         Verb::Submit(args) => remote::submit(&args),
         Verb::Watch(args) => remote::watch(&args),
         Verb::Doctor(args) => doctor::doctor(&args),

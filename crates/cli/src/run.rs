@@ -14,10 +14,11 @@ use cofferdam_contract::request::{
     Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
 
 use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
-use crate::config::{self, Choice, Flags, Merged, Sources};
+use crate::config::{self, Choice, DockerFlags, Flags, Merged, Sources};
+use crate::containers;
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::inputs::{self, Each, OneInput};
@@ -50,10 +51,14 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     });
     let merged = config::load(Sources::of_process(
         places.config,
-        flags(&args.limits, args.backend),
+        Flags {
+            docker: containers::flags(&args.container),
+            ..flags(&args.limits, args.backend)
+        },
         built_in,
     ))
     .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    let docker = containers::settings(&merged, &args.container)?;
     let mut recording =
         history::recording(&args.history, places.data_dir.clone(), &merged.history)?;
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
@@ -94,7 +99,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         recording,
         usage: None,
     };
-    let record = pipeline::run(grant, streams, &host)?;
+    let record = cofferdam_docker::carry_out(grant, streams, &host, &docker)?;
     let exit_code = tell(&record, code.as_ref(), json)?;
     history::afterwards(&record, kept_in.as_ref(), &merged.history);
     Ok(ExitCode::from(exit_code))
@@ -157,6 +162,7 @@ pub(crate) fn flags(limits: &LimitArgs, backend: Option<Choice>) -> Flags {
         disk: limits.disk,
         open_files: limits.open_files,
         cpus: limits.cpus,
+        docker: DockerFlags::default(),
     }
 }
 

@@ -6,12 +6,13 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
     (STORE, &[CONTRACT]),
     (ENGINE, &[CONTRACT, SYS, STORE]),
+    (DOCKER, &[CONTRACT, ENGINE]),
     (TOOLCHAIN, &[CONTRACT]),
     (CALLBACK, &[CONTRACT, STORE]),
     (FLEET, &[CONTRACT, ENGINE]),
@@ -22,7 +23,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     (
         "cofferdam",
         &[
-            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, CALLBACK, FLEET, SERVER, OBSERVE,
+            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, CALLBACK, FLEET, SERVER, OBSERVE, DOCKER,
         ],
     ),
     (TESTKIT, &[]),
@@ -34,6 +35,7 @@ const ENGINE: &str = "cofferdam-engine";
 const TOOLCHAIN: &str = "cofferdam-toolchain";
 const CALLBACK: &str = "cofferdam-callback";
 const OBSERVE: &str = "cofferdam-observe";
+const DOCKER: &str = "cofferdam-docker";
 const FLEET: &str = "cofferdam-fleet";
 const SERVER: &str = "cofferdam-server";
 const TESTKIT: &str = "cofferdam-testkit";

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::ValueEnum as _;
 use cofferdam_contract::units::Bytes;
 
-use super::{Cli, HistoryArgs, LimitArgs, OnOutputLimit, RunArgs, Verb};
+use super::{Cli, ContainerArgs, HistoryArgs, LimitArgs, OnOutputLimit, RunArgs, Verb};
 use crate::config::spelling;
 
 /// What `--capture` is when nothing is said.
@@ -76,6 +76,7 @@ impl Reading {
                 capture: CAPTURE,
                 on_output_limit: OnOutputLimit::Stop,
                 backend: None,
+                container: ContainerArgs::default(),
                 waive: Vec::new(),
                 history: HistoryArgs::default(),
             },
@@ -119,6 +120,9 @@ impl Reading {
             "--cwd" => once(&mut run.cwd, value.into()),
             "--stdin" => once(&mut run.stdin, value.into()),
             "--backend" => once(&mut run.backend, spelling::backend(text(value)?).ok()?),
+            "--image" => once(&mut run.container.image, text(value)?.to_owned()),
+            "--runtime" => once(&mut run.container.runtime, text(value)?.to_owned()),
+            "--pull" => once(&mut run.container.pull, text(value)?.to_owned()),
             "--capture" => once(&mut self.capture, text(value)?.parse().ok()?),
             "--on-output-limit" => once(
                 &mut self.on_output_limit,
@@ -203,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    const FLAGS: [&str; 27] = [
+    const FLAGS: [&str; 30] = [
         "--timeout",
         "--cpu-time",
         "--memory",
@@ -223,6 +227,9 @@ mod tests {
         "--capture",
         "--on-output-limit",
         "--backend",
+        "--image",
+        "--runtime",
+        "--pull",
         "--waive",
         "--tag",
         "--parent",
@@ -282,6 +289,7 @@ mod tests {
             "run --stdin - --on-output-limit discard --capture 2m --backend host --waive disk --open-files 64 --cwd /tmp --root /r -- true",
             "run --tag a=b --tag c --parent 019a --no-artifacts --config c.yml --data-dir d -- true",
             "run --no-history -- true",
+            "run --backend docker --image x:1 --runtime runsc --pull never -- true",
         ] {
             let args = words(line);
             assert!(run(&args).is_some(), "{line}");

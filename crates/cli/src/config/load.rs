@@ -62,6 +62,7 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
         files.extend(file_layer(&path, why, &mut problems));
     }
     let environment = environment::layer(lookup, &mut problems);
+    let said_of_docker = sources.flags.docker.clone();
     let flags = Layer::from(sources.flags);
 
     let backend = choose_backend(&files, &environment, &flags, &mut problems);
@@ -77,6 +78,9 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
         for (key, values) in std::mem::take(&mut file.serve) {
             merged.serve.say(key, values);
         }
+        for (key, setting) in std::mem::take(&mut file.docker_keys) {
+            merged.docker.say(key, setting);
+        }
         let (general, section) = file.into_layers(backend.value);
         merged.overlay_limits(general);
         merged.overlay_limits(section);
@@ -85,6 +89,13 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
     merged.overlay_limits(flags);
     merged.backend = backend;
     environment::history(lookup, &mut merged.history, &mut problems);
+    let mut about_docker = Vec::new();
+    merged.docker.environment(lookup, &mut about_docker);
+    merged.docker.flags(said_of_docker, &mut about_docker);
+    // A variable that another program needs as it is must not be in the way of whoever does not use it here.
+    if merged.backend.value == BackendName::Docker {
+        problems.append(&mut about_docker);
+    }
     Problems::check(problems)?;
     Ok(merged)
 }
@@ -307,12 +318,12 @@ mod tests {
 
     #[test]
     fn a_later_backend_is_refused_unless_something_overrides_it() {
-        let host = Host::new().user("sandbox:\n  default_runtime: docker\n");
+        let host = Host::new().user("sandbox:\n  default_runtime: wasm\n");
         let found = host.load(None, Flags::default()).unwrap_err();
         assert_eq!(found.len(), 1);
         assert!(
             found[0].contains(
-                "config.yml:2: sandbox.default_runtime: the docker backend is not in this version"
+                "config.yml:2: sandbox.default_runtime: the wasm backend is not in this version"
             ),
             "{found:?}"
         );

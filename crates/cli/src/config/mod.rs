@@ -2,6 +2,7 @@
 //! where it came from. Nothing is ever read from the current directory or a workspace: whoever wrote the work must not be able to
 //! choose its limits.
 
+mod docker;
 mod environment;
 mod file;
 mod history;
@@ -15,6 +16,7 @@ pub(crate) mod spelling;
 mod suggest;
 mod yaml;
 
+pub(crate) use docker::DockerFlags;
 pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};
 pub(crate) use serve::{OVERCOMMIT, ServeSettings, check as check_serve, with_otlp_headers};

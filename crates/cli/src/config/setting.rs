@@ -10,6 +10,7 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 
+use super::docker::{DockerFlags, DockerSettings};
 use super::history::HistorySettings;
 use super::serve::ServeSettings;
 
@@ -63,6 +64,7 @@ pub(crate) struct Flags {
     pub(crate) disk: Option<Cap<Bytes>>,
     pub(crate) open_files: Option<Cap<u64>>,
     pub(crate) cpus: Option<Cap<CpuShare>>,
+    pub(crate) docker: DockerFlags,
 }
 
 /// The result of laying all sources over each other.
@@ -79,6 +81,7 @@ pub(crate) struct Merged {
     pub(crate) cpus: Setting<Cap<CpuShare>>,
     pub(crate) history: HistorySettings,
     pub(crate) serve: ServeSettings,
+    pub(crate) docker: DockerSettings,
 }
 
 /// The names of one limit in the three places that can set it.
@@ -155,6 +158,7 @@ impl Merged {
             cpus: Setting::built_in(limits.cpus),
             history: HistorySettings::built_in(),
             serve: ServeSettings::default(),
+            docker: DockerSettings::default(),
         }
     }
 

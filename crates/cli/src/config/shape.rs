@@ -17,6 +17,7 @@ use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::request::BackendName;
 
+use super::docker::DockerKey;
 use super::history::{HistoryKey, HistorySettings, REDACT};
 use super::serve;
 use super::serve_key::{Many, SECTIONS, ServeKey};
@@ -32,6 +33,9 @@ pub(crate) struct FileLayer {
     pub(crate) general: Layer,
     native: Layer,
     host: Layer,
+    docker: Layer,
+    /// What else is said about containers, checked.
+    pub(crate) docker_keys: Vec<(DockerKey, Setting<String>)>,
     pub(crate) history: Vec<Said>,
     /// About the daemon, checked.
     pub(crate) serve: Vec<(ServeKey, Vec<Setting<String>>)>,
@@ -67,6 +71,7 @@ impl FileLayer {
         match backend {
             BackendName::Native => (self.general, self.native),
             BackendName::Host => (self.general, self.host),
+            BackendName::Docker => (self.general, self.docker),
         }
     }
 }
@@ -103,18 +108,8 @@ const SECTION_ALIASES: [(&str, LimitName); 2] = [
 enum Check {
     Size,
     Duration,
-    Cpus,
-    Network,
-    Unprivileged,
 }
 
-const DOCKER: [(&str, Check); 5] = [
-    ("memory_limit", Check::Size),
-    ("cpu_limit", Check::Cpus),
-    ("timeout", Check::Duration),
-    ("network_mode", Check::Network),
-    ("privileged", Check::Unprivileged),
-];
 const WASM: [(&str, Check); 3] = [
     ("memory_limit", Check::Size),
     ("stack_size", Check::Size),
@@ -160,7 +155,7 @@ impl Reader<'_> {
                 "bubblewrap" | "gvisor" => {
                     self.limits(&section, node, &SECTION_ALIASES, &mut Layer::default())
                 }
-                "docker" => self.later(&section, node, &DOCKER),
+                "docker" => self.docker(&section, node, layer),
                 "wasm" => self.later(&section, node, &WASM),
                 name if name == BACKEND.yaml => self.backend(&section, node, &mut layer.general),
                 _ => self.unknown("sandbox", &key, &KNOWN),
@@ -323,6 +318,37 @@ impl Reader<'_> {
         }
     }
 
+    /// Its own keys, and limits for this backend alone.
+    fn docker(&mut self, section: &str, node: Node, layer: &mut FileLayer) {
+        let line = node.line;
+        let mut limits = Vec::new();
+        for (key, node) in self.entries(section, node) {
+            let known = DockerKey::ALL
+                .into_iter()
+                .find(|known| known.yaml() == key.name);
+            let Some(known) = known else {
+                limits.push((key, node));
+                continue;
+            };
+            let field = format!("{section}.{}", key.name);
+            let Some((line, value)) = self.scalar(&field, node) else {
+                continue;
+            };
+            match known.check(&value) {
+                Ok(()) => {
+                    let origin = self.origin(line);
+                    layer.docker_keys.push((known, Setting { value, origin }));
+                }
+                Err(fix) => self.complain(Some(line), &field, &value, fix),
+            }
+        }
+        let limits = Node {
+            line,
+            value: Value::Map(limits),
+        };
+        self.limits(section, limits, &SECTION_ALIASES, &mut layer.docker);
+    }
+
     fn later(&mut self, section: &str, node: Node, keys: &[(&str, Check)]) {
         for (key, node) in self.entries(section, node) {
             let Some((_, check)) = keys.iter().find(|(name, _)| *name == key.name) else {
@@ -411,17 +437,6 @@ impl Check {
         match self {
             Self::Size => spelling::bytes(text).map(drop),
             Self::Duration => spelling::duration(text).map(drop),
-            Self::Cpus => spelling::cpus(text).map(drop),
-            Self::Network => match text {
-                "none" | "bridge" => Ok(()),
-                _ => {
-                    Err("is `none` or `bridge`; the host's own network is never shared".to_owned())
-                }
-            },
-            Self::Unprivileged => match text {
-                "false" => Ok(()),
-                _ => Err("is always `false`; privileged containers are never started".to_owned()),
-            },
         }
     }
 }
@@ -517,7 +532,7 @@ mod tests {
             "c.yml:6: sandbox.limits.disk: has no value",
             "c.yml:7: sandbox.limits.processes: `-1` is not a whole number",
             "c.yml:8: sandbox.docker.privileged: is always `false`",
-            "c.yml:8: sandbox.docker.network_mode: is `none` or `bridge`",
+            "c.yml:8: sandbox.docker.network_mode: is `none`:",
             "c.yml:9: sandbox.wasm: holds `key: value` lines",
             "c.yml:10: unknown key: is not known at the top; did you mean `sandbox`?",
         ];

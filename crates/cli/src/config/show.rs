@@ -66,6 +66,12 @@ fn rows(merged: &Merged) -> Vec<Row<'_>> {
         }),
         row(LimitName::Cpus, &merged.cpus, |share| share.to_string()),
     ];
+    let docker = merged.docker.rows().into_iter();
+    rows.extend(docker.map(|(setting, value, origin)| Row {
+        setting,
+        value,
+        origin,
+    }));
     let history = merged.history.rows().into_iter();
     rows.extend(history.map(|(setting, value, origin)| Row {
         setting,

@@ -15,9 +15,9 @@ use super::suggest::nearest;
 /// The word for "no limit". There is no number for it.
 pub(crate) const UNLIMITED: &str = "unlimited";
 
-const BACKENDS: [BackendName; 2] = [BackendName::Native, BackendName::Host];
+const BACKENDS: [BackendName; 3] = [BackendName::Native, BackendName::Host, BackendName::Docker];
 /// Backends that configurations may already name, though this version does not have them.
-pub(crate) const LATER_BACKENDS: [&str; 4] = ["docker", "wasm", "bubblewrap", "gvisor"];
+pub(crate) const LATER_BACKENDS: [&str; 3] = ["wasm", "bubblewrap", "gvisor"];
 
 /// Nothing that a value can mean is longer.
 const MAX_LEN: usize = 64;
