@@ -9,12 +9,14 @@
 )]
 
 mod clean;
+pub mod docker;
 mod finished;
 mod host;
 pub mod hostile;
 mod launch;
 mod need;
 mod process;
+pub mod registry;
 mod started;
 mod way;
 

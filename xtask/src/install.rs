@@ -83,7 +83,17 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "docker.io",
         shows: "dockerd",
-        reason: "the binary inside a container as an ordinary user",
+        reason: "the binary inside a container as an ordinary user, and containers as a backend",
+    },
+    Package {
+        name: "docker-registry",
+        shows: "docker-registry",
+        reason: "images that are pulled",
+    },
+    Package {
+        name: "crun",
+        shows: "crun",
+        reason: "containers with another runtime",
     },
 ];
 

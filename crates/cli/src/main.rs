@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Verb::Images(args) => images::images(&args, places),
         Verb::Submit(args) => remote::submit(&args),
         Verb::Watch(args) => remote::watch(&args),
-        Verb::Doctor(args) => doctor::doctor(&args),
+        Verb::Doctor(args) => doctor::doctor(&args, places),
         Verb::Config(args) => config_show::show(args, places.config),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Man(args) => man::man(&args),

@@ -193,8 +193,9 @@ fn shm_size(disk: Cap<Bytes>) -> u64 {
 
 const PAGE: u64 = 4096;
 
+/// Owned by the program: some runtimes give it the mode that the image's own /tmp has.
 fn scratch_options(disk: Cap<Bytes>) -> String {
-    let mut options = "rw,exec,nosuid,nodev,mode=1777".to_owned();
+    let mut options = format!("rw,exec,nosuid,nodev,mode=1777,uid={ID},gid={ID}");
     if let Cap::AtMost(size) = disk {
         let rest = size.get().saturating_sub(shm_size(disk)).max(PAGE);
         options.push_str(&format!(",size={rest}"));

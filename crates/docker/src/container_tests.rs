@@ -69,7 +69,7 @@ fn every_wall_is_asked_for() {
         "AutoRemove": false,
         "LogConfig": {"Type": "none"},
         "ShmSize": 64 << 20,
-        "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777,size=1006632960"},
+        "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777,uid=1000,gid=1000,size=1006632960"},
         "Ulimits": [
             {"Name": "core", "Soft": 0, "Hard": 0},
             {"Name": "nofile", "Soft": 1024, "Hard": 1024},

@@ -12,7 +12,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     (OBSERVE, &[]),
     (STORE, &[CONTRACT]),
     (ENGINE, &[CONTRACT, SYS, STORE]),
-    (DOCKER, &[CONTRACT, ENGINE]),
+    (DOCKER, &[CONTRACT, ENGINE, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
     (CALLBACK, &[CONTRACT, STORE]),
     (FLEET, &[CONTRACT, ENGINE]),

@@ -64,7 +64,7 @@ pub(crate) async fn bring(
         .path(Workspace::INSIDE)
         .build();
     let mut stream = client.download_from_container(container, Some(place));
-    let (to, pieces) = mpsc::channel::<Bytes>(4);
+    let (to, pieces) = mpsc::channel::<Piece>(4);
     let target = match workspace.access {
         WorkspaceAccess::ReadWrite => Target::Dir(workspace.path.clone()),
         WorkspaceAccess::CopyOnWrite | WorkspaceAccess::ReadOnly => Target::Nowhere,
@@ -76,7 +76,7 @@ pub(crate) async fn bring(
         match piece {
             Ok(piece) => {
                 // Nobody wants the rest.
-                if to.send(piece).await.is_err() {
+                if to.send(Piece::Bytes(piece)).await.is_err() {
                     break;
                 }
             }
@@ -85,6 +85,9 @@ pub(crate) async fn bring(
                 break;
             }
         }
+    }
+    if failed.is_none() {
+        let _ = to.send(Piece::End).await;
     }
     drop(to);
     let unpacked = unpacking.await.unwrap_or(Err(Trouble::Here {
@@ -97,6 +100,12 @@ pub(crate) async fn bring(
     }
 }
 
+/// A part of the archive. One that breaks off is not one that ends: what is missing then was not removed by the program.
+enum Piece {
+    Bytes(Bytes),
+    End,
+}
+
 enum Target {
     Dir(PathBuf),
     /// Only compared.
@@ -104,7 +113,7 @@ enum Target {
 }
 
 fn unpack(
-    pieces: mpsc::Receiver<Bytes>,
+    pieces: mpsc::Receiver<Piece>,
     target: Target,
     sent: &Manifest,
     most: Option<u64>,
@@ -127,6 +136,7 @@ fn unpack(
     let mut archive = Archive::new(Pieces {
         pieces,
         rest: Bytes::new(),
+        is_whole: false,
     });
     let broken = |error: &io::Error| Trouble::Here {
         path: "the archive of the workspace".to_owned(),
@@ -139,6 +149,8 @@ fn unpack(
             return Ok(unpacking.finish(true));
         }
     }
+    // The library stops at the first thing that looks like an end.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|error| broken(&error))?;
     unpacking.remove_missing()?;
     Ok(unpacking.finish(false))
 }
@@ -200,7 +212,7 @@ impl Unpacking<'_> {
                         None => return Ok(Room::None),
                     }
                 }
-                self.file(&path, mode, entry)?
+                self.file(&path, mode, size, entry)?
             }
             EntryType::Link => match self.linked(entry) {
                 Some((from, found)) => {
@@ -217,7 +229,13 @@ impl Unpacking<'_> {
     }
 
     /// Written beside its place while it is read, and put there only if it is not what was sent.
-    fn file(&mut self, path: &[u8], mode: u32, from: &mut impl Read) -> Result<Sent, Trouble> {
+    fn file(
+        &mut self,
+        path: &[u8],
+        mode: u32,
+        size: u64,
+        from: &mut impl Read,
+    ) -> Result<Sent, Trouble> {
         let here = |errno| Trouble::Here {
             path: shown(path),
             errno,
@@ -227,7 +245,11 @@ impl Unpacking<'_> {
             Some(into) => Some(into.begin(path, self.number).map_err(here)?),
             None => None,
         };
-        let contents = match copy(from, new.as_ref()) {
+        let copied = copy(from, new.as_ref()).and_then(|contents| match contents.size == size {
+            true => Ok(contents),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        });
+        let contents = match copied {
             Ok(contents) => contents,
             Err(error) => {
                 if let Some(new) = &new {
@@ -367,16 +389,19 @@ fn copy(from: &mut impl Read, to: Option<&Unplaced>) -> io::Result<Contents> {
 
 /// An archive that comes in pieces.
 struct Pieces {
-    pieces: mpsc::Receiver<Bytes>,
+    pieces: mpsc::Receiver<Piece>,
     rest: Bytes,
+    is_whole: bool,
 }
 
 impl Read for Pieces {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.rest.is_empty() {
             match self.pieces.blocking_recv() {
-                Some(piece) => self.rest = piece,
-                None => return Ok(0),
+                Some(Piece::Bytes(piece)) => self.rest = piece,
+                Some(Piece::End) => self.is_whole = true,
+                None if self.is_whole => return Ok(0),
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }
         let most = self.rest.len().min(buffer.len());

@@ -45,8 +45,10 @@ impl Hostile {
         let bytes = self.0.into_inner().unwrap();
         let (to, pieces) = mpsc::channel(bytes.len() / 100 + 2);
         for piece in bytes.chunks(100) {
-            to.try_send(Bytes::copy_from_slice(piece)).unwrap();
+            to.try_send(Piece::Bytes(Bytes::copy_from_slice(piece)))
+                .unwrap();
         }
+        to.try_send(Piece::End).unwrap();
         drop(to);
         unpack(pieces, Target::Dir(dir.to_owned()), sent, most)
     }
@@ -159,18 +161,30 @@ fn an_archive_that_breaks_off_removes_nothing() {
     fs::write(dir.path().join("kept"), "x").unwrap();
     let mut sent = Manifest::default();
     sent.entries.insert(b"kept".to_vec(), Sent::Dir);
-    let bytes = Hostile::new()
-        .file("work/large", &[7; 10_000])
-        .0
-        .into_inner()
-        .unwrap();
-    let (to, pieces) = mpsc::channel(4);
-    to.try_send(Bytes::copy_from_slice(&bytes[..5000])).unwrap();
-    drop(to);
-    let broken = unpack(pieces, Target::Dir(dir.path().to_owned()), &sent, None);
-    assert!(broken.is_err());
-    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
-    assert_eq!(names.len(), 1, "{names:?}");
+    let archive = Hostile::new().file("work/large", &[7; 10_000]);
+    let bytes = archive.0.into_inner().unwrap();
+    // In the middle of a file, and between two: only the daemon knows that there was more.
+    for length in [5000, 10_752] {
+        for end in [None, Some(Piece::End)] {
+            let is_told = end.is_some();
+            let (to, pieces) = mpsc::channel(4);
+            let part = Bytes::copy_from_slice(&bytes[..length]);
+            to.try_send(Piece::Bytes(part)).unwrap();
+            if let Some(end) = end {
+                to.try_send(end).unwrap();
+            }
+            drop(to);
+            let unpacked = unpack(pieces, Target::Dir(dir.path().to_owned()), &sent, None);
+            let is_whole_file = length > 5000;
+            assert_eq!(unpacked.is_err(), !(is_told && is_whole_file), "{length}");
+            if unpacked.is_err() {
+                assert!(dir.path().join("kept").exists());
+            }
+            let names = fs::read_dir(dir.path()).unwrap().flatten();
+            let left = names.filter(|name| name.file_name().to_string_lossy().starts_with('.'));
+            assert_eq!(left.count(), 0);
+        }
+    }
 }
 
 #[test]

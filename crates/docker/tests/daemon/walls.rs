@@ -1,0 +1,113 @@
+//! What a program sees of its container, and what it cannot do there.
+
+use cofferdam_docker::Settings;
+use cofferdam_testkit::docker::{Dockerd, IMAGE, which};
+use serde_json::json;
+
+use crate::support::{exited, request, run, script, settings, try_run};
+
+const LOOK: &str = r#"
+id -u; id -g
+grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t'
+ls /sys/class/net
+hostname
+cat /proc/sys/kernel/core_pattern >/dev/null && echo readable
+cat /proc/self/cgroup | cut -d: -f3 | sort -u
+"#;
+
+#[test]
+fn a_container_has_every_wall() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let record = run(&daemon, script(LOOK));
+    exited(&record, 0);
+    let expected = "1000\n1000\nCapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\n\
+                    CapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2\nlo\nsandbox\nreadable\n/\n";
+    assert_eq!(record.stdout.data, expected);
+    let isolation = &record.isolation;
+    assert_eq!(isolation["network"], "none");
+    assert_eq!(isolation["image"], IMAGE);
+    assert!(isolation["image_digest"].starts_with("sha256:"));
+    let enforced = serde_json::to_value(&record.enforced_by).unwrap();
+    let expected = json!({
+        "wall_time": "supervisor",
+        "cpu_time": "poll",
+        "memory": "docker",
+        "output": "supervisor",
+        "processes": "docker",
+        "disk": "docker",
+        "open_files": "docker",
+        "cpus": "unlimited",
+    });
+    assert_eq!(enforced, expected);
+
+    // Each is an attempt that must fail.
+    for attempt in [
+        "echo x >/file",
+        "echo x >/bin/sh",
+        "echo x >/data/file",
+        "mount -t tmpfs none /tmp",
+        "mknod /tmp/disk b 8 0",
+        "chown 0 /tmp",
+        "echo 1 >/proc/sys/kernel/sysrq",
+        "unshare -U true",
+        "test -e /var/run/docker.sock -o -e /run/docker.sock && echo x",
+        "ping -c 1 -W 1 127.1.1.1",
+        "su -c true",
+    ] {
+        let record = run(&daemon, script(&format!("{attempt} 2>/dev/null")));
+        assert_ne!(record.exit_code, Some(0), "{attempt}: {record:#?}");
+    }
+    let loopback = "nc -l -p 1234 -e echo hi & until nc 127.0.0.1 1234 </dev/null; do :; done";
+    let record = run(&daemon, script(loopback));
+    assert!(record.stdout.data.contains("hi"), "{record:#?}");
+}
+
+#[test]
+fn the_environment_is_the_images_and_the_callers_and_nothing_of_the_hosts() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let mut asked = request(&["env"]);
+    asked.env = vec![("ADDED".into(), "a b".into()), ("USER".into(), "me".into())];
+    let record = run(&daemon, asked);
+    let mut lines: Vec<&str> = record.stdout.data.lines().collect();
+    lines.sort_unstable();
+    let expected = [
+        "ADDED=a b",
+        "FROM_IMAGE=yes",
+        "HOME=/tmp",
+        "HOSTNAME=sandbox",
+        "LANG=C.UTF-8",
+        "LOGNAME=sandbox",
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "SHELL=/bin/sh",
+        "TMPDIR=/tmp",
+        "USER=me",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn the_runtime_is_chosen_among_those_that_the_daemon_knows() {
+    let Some(crun) = which("crun").or_else(|| cofferdam_testkit::docker::skip("crun")) else {
+        return;
+    };
+    let flag = format!("crun={}", crun.display());
+    let Some(daemon) = Dockerd::start_with(&["--add-runtime", &flag]) else {
+        return;
+    };
+    let with = |runtime: &str| Settings {
+        runtime: Some(runtime.to_owned()),
+        ..settings(&daemon)
+    };
+    let record = try_run(script("echo hi; exit 4"), &with("crun")).unwrap();
+    exited(&record, 4);
+    assert_eq!(record.stdout.data, "hi\n");
+    assert_eq!(record.isolation["runtime"], "crun");
+    daemon.assert_clean();
+    let error = try_run(request(&["true"]), &with("kata")).unwrap_err();
+    assert!(error.to_string().contains("kata"), "{error}");
+    daemon.assert_clean();
+}
