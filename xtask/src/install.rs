@@ -90,11 +90,6 @@ const PACKAGES: &[Package] = &[
         shows: "docker-registry",
         reason: "images that are pulled",
     },
-    Package {
-        name: "crun",
-        shows: "crun",
-        reason: "containers with another runtime",
-    },
 ];
 
 /// Installs what is missing when that is possible; otherwise says what to do and goes on.

@@ -81,24 +81,29 @@ impl Watching<'_> {
                 break;
             }
             let reader = open.waits_for().map(Reader::new);
+            let next = state.next();
             tokio::select! {
                 () = cancel.wished(), if !state.has_given_up => {
-                    state.stop(StopCause::Canceled).await?;
+                    state.stop(StopCause::Canceled);
                     state.has_given_up = true;
                 }
                 ended = wait.next(), if state.ended.is_none() => state.note_end(ended)?,
                 piece = output.next(), if !is_closed && reader.is_none() => match piece {
                     Some(Ok(piece)) => {
                         state.heard = Instant::now();
-                        state.take(open, piece).await?;
+                        state.take(open, piece);
                     }
                     // The daemon tells what has become of the container in another way.
                     Some(Err(_)) | None => is_closed = true,
                 },
                 () = room(reader.as_ref()), if reader.is_some() => {
                     if let Taken::Stop(cause) = open.pass_on() {
-                        state.stop(cause).await?;
+                        state.stop(cause);
                     }
+                }
+                killed = answer(&mut state.killing), if state.killing.is_some() => {
+                    state.killing = None;
+                    note_kill(killed)?;
                 }
                 () = &mut pump, if !is_pumped => is_pumped = true,
                 told = answer(&mut found), if found.is_some() => {
@@ -111,13 +116,13 @@ impl Watching<'_> {
                 told = answer(&mut stats), if stats.is_some() => {
                     stats = None;
                     state.meter.take(told.unwrap_or_default());
-                    state.look(open).await?;
+                    state.look(open)?;
                 }
-                () = tokio::time::sleep_until(state.next().into()) => {
+                () = tokio::time::sleep_until(next.into()) => {
                     if state.is_to_be_asked(found.is_none() && stats.is_none()) {
                         stats = Some(Box::pin(meter::ask(client, id)));
                     }
-                    state.look(open).await?;
+                    state.look(open)?;
                 }
             }
         }
@@ -143,6 +148,14 @@ async fn room(reader: Option<&Reader>) {
     }
 }
 
+fn note_kill(killed: Result<(), Error>) -> Result<(), Failed> {
+    match killed {
+        // Or it has ended by itself meanwhile.
+        Ok(()) | Err(Error::DockerResponseServerError { .. }) => Ok(()),
+        Err(error) => Err(Failed::Lost(daemon::lost(&error))),
+    }
+}
+
 /// What has become of the run so far.
 struct State<'a, 'w> {
     watching: &'a Watching<'w>,
@@ -150,6 +163,8 @@ struct State<'a, 'w> {
     meter: Meter,
     filling: Option<Filling>,
     cause: Option<StopCause>,
+    /// The signal that is on its way.
+    killing: Asked<'a, Result<(), Error>>,
     ended: Option<(i64, Instant)>,
     deadline: Option<Instant>,
     /// When a container that was asked to end is ended.
@@ -175,6 +190,7 @@ impl<'a, 'w> State<'a, 'w> {
             meter: Meter::new(init),
             filling,
             cause: None,
+            killing: None,
             ended: None,
             deadline: wall.and_then(|limit| watching.started.checked_add(limit)),
             hard: None,
@@ -219,25 +235,24 @@ impl<'a, 'w> State<'a, 'w> {
             && Instant::now() >= self.next_look
     }
 
-    async fn take(&mut self, open: &mut OpenRun, piece: LogOutput) -> Result<(), Failed> {
+    fn take(&mut self, open: &mut OpenRun, piece: LogOutput) {
         let (stream, bytes) = match piece {
             LogOutput::StdOut { message } => (Stream::Stdout, message),
             LogOutput::StdErr { message } => (Stream::Stderr, message),
             // The daemon's own words, or an echo: not the program's output.
-            LogOutput::StdIn { .. } | LogOutput::Console { .. } => return Ok(()),
+            LogOutput::StdIn { .. } | LogOutput::Console { .. } => return,
         };
         let mut taken = open.take(stream, &bytes);
         if taken == Taken::Open {
             taken = open.pass_on();
         }
-        match taken {
-            Taken::Open => Ok(()),
-            Taken::Stop(cause) => self.stop(cause).await,
+        if let Taken::Stop(cause) = taken {
+            self.stop(cause);
         }
     }
 
     /// Everything that time brings.
-    async fn look(&mut self, open: &OpenRun) -> Result<(), Failed> {
+    fn look(&mut self, open: &OpenRun) -> Result<(), Failed> {
         let now = Instant::now();
         if self.ended.is_some() {
             return Ok(());
@@ -246,12 +261,12 @@ impl<'a, 'w> State<'a, 'w> {
             return Err(Failed::Lost(daemon::lost(&Error::RequestTimeoutError)));
         }
         if self.hard.is_some_and(|hard| now >= hard) {
-            self.end().await?;
+            self.end();
         }
         if let (Some(deadline), Cap::AtMost(limit)) = (self.deadline, self.limits.wall_time)
             && now >= deadline
         {
-            self.stop(StopCause::WallTime { limit }).await?;
+            self.stop(StopCause::WallTime { limit });
         }
         if now < self.next_look {
             return Ok(());
@@ -262,13 +277,13 @@ impl<'a, 'w> State<'a, 'w> {
         if let Cap::AtMost(limit) = self.limits.cpu_time
             && counted.cpu >= limit
         {
-            self.stop(StopCause::CpuTime { limit }).await?;
+            self.stop(StopCause::CpuTime { limit });
         }
         if let (Some(filling), Cap::AtMost(limit)) = (&mut self.filling, self.limits.disk)
             && filling.is_over()
         {
             let place = DiskPlace::Workspace;
-            self.stop(StopCause::Disk { limit, place }).await?;
+            self.stop(StopCause::Disk { limit, place });
         }
         if now >= self.next_sample {
             self.next_sample = now + SAMPLE;
@@ -279,9 +294,9 @@ impl<'a, 'w> State<'a, 'w> {
 
     /// Ends the run for `cause`, unless something has already. A program whose time is over, or whom nobody wants any more, is asked first; one that took more than
     /// it may is not.
-    async fn stop(&mut self, cause: StopCause) -> Result<(), Failed> {
+    fn stop(&mut self, cause: StopCause) {
         if self.cause.is_some() || self.ended.is_some() {
-            return Ok(());
+            return;
         }
         let is_asked = match cause {
             StopCause::WallTime { .. } | StopCause::Canceled => true,
@@ -294,28 +309,25 @@ impl<'a, 'w> State<'a, 'w> {
         self.cause = Some(cause);
         let grace = self.watching.settings.grace;
         if !is_asked || grace.is_zero() {
-            return self.end().await;
+            return self.end();
         }
         self.hard = Some(Instant::now() + grace);
-        self.kill("SIGTERM").await
+        self.kill("SIGTERM");
     }
 
-    async fn end(&mut self) -> Result<(), Failed> {
+    fn end(&mut self) {
         self.hard = None;
         self.lost = Some(Instant::now() + self.watching.settings.patience);
-        self.kill("SIGKILL").await
+        self.kill("SIGKILL");
     }
 
-    async fn kill(&self, signal: &str) -> Result<(), Failed> {
+    /// Beside everything else: the daemon answers when the program has ended, and that may have to wait until its output was read.
+    fn kill(&mut self, signal: &str) {
         let how = KillContainerOptionsBuilder::default()
             .signal(signal)
             .build();
-        let client = self.watching.client;
-        match client.kill_container(self.watching.id, Some(how)).await {
-            // Or it has ended by itself meanwhile.
-            Ok(()) | Err(Error::DockerResponseServerError { .. }) => Ok(()),
-            Err(error) => Err(Failed::Lost(daemon::lost(&error))),
-        }
+        let (client, id) = (self.watching.client, self.watching.id);
+        self.killing = Some(Box::pin(client.kill_container(id, Some(how))));
     }
 
     fn note_end(

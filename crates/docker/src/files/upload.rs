@@ -38,7 +38,8 @@ pub(crate) async fn send(
         .map_err(|errno| unreadable(&workspace.path, errno))?;
     let (to, mut chunks) = mpsc::channel(4);
     let access = workspace.access;
-    let packing = tokio::task::spawn_blocking(move || pack(&root, access, Pieces { to }));
+    let top = top(client).await;
+    let packing = tokio::task::spawn_blocking(move || pack(&root, access, top, Pieces { to }));
     let body = futures_util::stream::poll_fn(move |context| chunks.poll_recv(context));
     let place = UploadToContainerOptionsBuilder::default()
         .path(Workspace::INSIDE)
@@ -95,7 +96,23 @@ impl Ownership {
     }
 }
 
-fn pack(root: &OwnedFd, access: WorkspaceAccess, to: Pieces) -> Result<Manifest, Unpacked> {
+/// The name by which the workspace itself is in the archive, so that the program owns it. Docker leaves `.` as it is; the same directory by a longer way it does
+/// not, and Podman knows no such difference.
+async fn top(client: &Docker) -> &'static [u8] {
+    let about = client.version().await.ok();
+    let parts = about.and_then(|about| about.components).unwrap_or_default();
+    match parts.iter().any(|part| part.name.contains("Podman")) {
+        true => b"./",
+        false => b"../work/",
+    }
+}
+
+fn pack(
+    root: &OwnedFd,
+    access: WorkspaceAccess,
+    top: &[u8],
+    to: Pieces,
+) -> Result<Manifest, Unpacked> {
     let ownership = Ownership {
         id: match access {
             WorkspaceAccess::ReadWrite | WorkspaceAccess::CopyOnWrite => ID,
@@ -109,7 +126,7 @@ fn pack(root: &OwnedFd, access: WorkspaceAccess, to: Pieces) -> Result<Manifest,
         manifest: Manifest::default(),
         next: vec![Vec::new()],
     };
-    packing.top(root)?;
+    packing.top(root, top)?;
     while let Some(path) = packing.next.pop() {
         packing.directory(root.as_fd(), &path)?;
     }
@@ -132,11 +149,11 @@ struct Packing {
 
 impl Packing {
     /// The workspace itself, so that the program owns it.
-    fn top(&mut self, root: &OwnedFd) -> Result<(), Unpacked> {
+    fn top(&mut self, root: &OwnedFd, name: &[u8]) -> Result<(), Unpacked> {
         let stat = rustix::fs::fstat(root).map_err(|errno| at(b"", errno))?;
         let mut header = self.header(EntryType::Directory, stat.st_mode | 0o700, 0, stat.st_mtime);
-        if let Some(name) = header.as_old_mut().name.get_mut(..2) {
-            name.copy_from_slice(b"./");
+        if let Some(room) = header.as_old_mut().name.get_mut(..name.len()) {
+            room.copy_from_slice(name);
         }
         header.set_cksum();
         self.builder

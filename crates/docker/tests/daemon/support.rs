@@ -30,6 +30,7 @@ pub(crate) fn request(argv: &[&str]) -> Request {
         cwd: None,
         limits: Limits {
             wall_time: Cap::AtMost(Duration::from_secs(60)),
+            output: mib(64),
             ..Limits::DEFAULT
         },
         waived: Vec::new(),

@@ -1,7 +1,11 @@
 //! What a program sees of its container, and what it cannot do there.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
 use cofferdam_docker::Settings;
-use cofferdam_testkit::docker::{Dockerd, IMAGE, which};
+use cofferdam_testkit::docker::{Dockerd, IMAGE};
 use serde_json::json;
 
 use crate::support::{exited, request, run, script, settings, try_run};
@@ -89,25 +93,34 @@ fn the_environment_is_the_images_and_the_callers_and_nothing_of_the_hosts() {
     assert_eq!(lines, expected);
 }
 
+/// A runtime of the test's own: the daemon's, which says that it was used.
+fn marked_runtime(dir: &Path) -> (String, PathBuf) {
+    let (runtime, used) = (dir.join("runtime"), dir.join("used"));
+    let text = format!("#!/bin/sh\n: >{}\nexec runc \"$@\"\n", used.display());
+    fs::write(&runtime, text).unwrap();
+    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
+    (format!("marked={}", runtime.display()), used)
+}
+
 #[test]
 fn the_runtime_is_chosen_among_those_that_the_daemon_knows() {
-    let Some(crun) = which("crun").or_else(|| cofferdam_testkit::docker::skip("crun")) else {
-        return;
-    };
-    let flag = format!("crun={}", crun.display());
+    let dir = tempfile::tempdir().unwrap();
+    let (flag, used) = marked_runtime(dir.path());
     let Some(daemon) = Dockerd::start_with(&["--add-runtime", &flag]) else {
         return;
     };
-    let with = |runtime: &str| Settings {
-        runtime: Some(runtime.to_owned()),
+    let with = |runtime: Option<&str>| Settings {
+        runtime: runtime.map(str::to_owned),
         ..settings(&daemon)
     };
-    let record = try_run(script("echo hi; exit 4"), &with("crun")).unwrap();
+    exited(&try_run(request(&["true"]), &with(None)).unwrap(), 0);
+    assert!(!used.exists());
+    let record = try_run(script("echo hi; exit 4"), &with(Some("marked"))).unwrap();
     exited(&record, 4);
     assert_eq!(record.stdout.data, "hi\n");
-    assert_eq!(record.isolation["runtime"], "crun");
-    daemon.assert_clean();
-    let error = try_run(request(&["true"]), &with("kata")).unwrap_err();
+    assert_eq!(record.isolation["runtime"], "marked");
+    assert!(used.exists());
+    let error = try_run(request(&["true"]), &with(Some("kata"))).unwrap_err();
     assert!(error.to_string().contains("kata"), "{error}");
     daemon.assert_clean();
 }
