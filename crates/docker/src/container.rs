@@ -13,6 +13,7 @@ use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::request::{Request, Workspace};
 use cofferdam_contract::units::{Bytes, Cap};
 
+use crate::daemon::{Flavour, Maker};
 use crate::image::Image;
 use crate::owner::Owner;
 use crate::settings::{Init, Settings};
@@ -42,6 +43,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) request: &'a Request,
     pub(crate) image: &'a Image,
     pub(crate) settings: &'a Settings,
+    pub(crate) flavour: Flavour,
     pub(crate) run_id: String,
     pub(crate) owner: &'a Owner,
     /// Seconds since 1970.
@@ -140,7 +142,7 @@ fn host_config(wish: &Wish<'_>) -> HostConfig {
         init: Some(wish.settings.init == Init::Daemons),
         readonly_rootfs: Some(true),
         cap_drop: Some(vec!["ALL".to_owned()]),
-        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        security_opt: Some(security(wish.flavour)),
         privileged: Some(false),
         network_mode: Some("none".to_owned()),
         ipc_mode: Some("private".to_owned()),
@@ -161,6 +163,17 @@ fn host_config(wish: &Wish<'_>) -> HostConfig {
         ..Default::default()
     }
 }
+
+/// A newer Docker may have been told to filter nothing by default; it also knows a name for the filter that it has built in.
+fn security(flavour: Flavour) -> Vec<String> {
+    let mut options = vec!["no-new-privileges".to_owned()];
+    if flavour.maker == Maker::Docker && flavour.minor >= KNOWS_BUILT_IN {
+        options.push("seccomp=builtin".to_owned());
+    }
+    options
+}
+
+const KNOWS_BUILT_IN: usize = 42;
 
 fn ulimits(request: &Request) -> Vec<ResourcesUlimits> {
     let limits = &request.limits;

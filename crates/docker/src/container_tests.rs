@@ -21,6 +21,26 @@ pub(crate) fn request(argv: &[&str]) -> Request {
     }
 }
 
+const DOCKER: Flavour = Flavour {
+    maker: Maker::Docker,
+    minor: 41,
+};
+
+#[test]
+fn a_daemon_that_may_filter_nothing_is_told_to_filter() {
+    let newer = Flavour {
+        minor: 42,
+        ..DOCKER
+    };
+    assert_eq!(security(newer), ["no-new-privileges", "seccomp=builtin"]);
+    assert_eq!(security(DOCKER), ["no-new-privileges"]);
+    let podman = Flavour {
+        maker: Maker::Podman,
+        minor: 42,
+    };
+    assert_eq!(security(podman), ["no-new-privileges"]);
+}
+
 fn image() -> Image {
     Image {
         name: "x".into(),
@@ -38,6 +58,7 @@ fn asked(request: &Request, settings: &Settings) -> Value {
         request,
         image: &image,
         settings,
+        flavour: DOCKER,
         run_id: "r1".into(),
         owner: &owner,
         now: 1000,

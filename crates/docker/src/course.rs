@@ -29,6 +29,7 @@ use cofferdam_engine::pipeline::Streams;
 use rustix::io::Errno;
 
 use crate::container::{self, Stdin, Wish};
+use crate::daemon::{Daemon, Flavour};
 use crate::feed::Feed;
 use crate::files::{self, Manifest};
 use crate::hold::{self, Watched};
@@ -96,13 +97,14 @@ async fn carry_out(
     host: &Host,
     settings: &Settings,
 ) -> Result<RunRecord, EngineError> {
-    let client = daemon::connect(settings).await?;
+    let Daemon { client, flavour } = daemon::connect(settings).await?;
     let image = image::find(&client, settings).await?;
     let feed = Feed::new(ends.stdin).map_err(|errno| system("read the input")(Some(errno)))?;
     let name = container::name(&open.run_id().to_string());
     let farewell = farewell(settings, &name)?;
     let place = Place {
         client: &client,
+        flavour,
         settings,
         image: &image,
         name: &name,
@@ -157,6 +159,7 @@ async fn remove(client: &Docker, name: &str, farewell: Farewell) {
 /// Where a run takes place.
 struct Place<'a> {
     client: &'a Docker,
+    flavour: Flavour,
     settings: &'a Settings,
     image: &'a Image,
     name: &'a str,
@@ -211,7 +214,7 @@ impl Place<'_> {
             cancel,
             started,
         };
-        let seen = watching.to_the_end(open, attached, feed.as_mut()).await?;
+        let seen = watching.follow(open, attached, feed.as_mut()).await?;
         // What the program did not read is the caller's again.
         drop(feed);
         self.finish(open.request(), &id, seen, sent, enforced_by)
@@ -231,6 +234,7 @@ impl Place<'_> {
             request: open.request(),
             image: self.image,
             settings: self.settings,
+            flavour: self.flavour,
             run_id: open.run_id().to_string(),
             owner: &owner,
             now,
@@ -255,7 +259,9 @@ impl Place<'_> {
             return Ok(None);
         };
         let client = daemon::patient(self.client, self.settings.pull_patience);
-        files::send(&client, id, workspace).await.map(Some)
+        files::send(&client, self.flavour, id, workspace)
+            .await
+            .map(Some)
     }
 
     /// The volume as a directory of this machine, where it can be looked at.

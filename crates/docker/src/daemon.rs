@@ -3,31 +3,63 @@
 use std::time::Duration;
 
 use bollard::errors::Error;
-use bollard::{API_DEFAULT_VERSION, Docker};
+use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
 use cofferdam_engine::error::EngineError;
 
+use crate::ping;
 use crate::settings::{Endpoint, Settings};
 
 const BACKEND: &str = "docker";
 
+/// A daemon that answers.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) client: Docker,
+    pub(crate) flavour: Flavour,
+}
+
+/// What kind of daemon it is, as far as that makes a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flavour {
+    pub(crate) maker: Maker,
+    /// The newest version of the API that both sides speak: 1 and this.
+    pub(crate) minor: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maker {
+    Docker,
+    Podman,
+}
+
 /// Connects and agrees on a version of the API.
-pub(crate) async fn connect(settings: &Settings) -> Result<Docker, EngineError> {
+pub(crate) async fn connect(settings: &Settings) -> Result<Daemon, EngineError> {
     let endpoint = &settings.endpoint;
+    let asked = tokio::time::timeout(settings.patience, ping::ask(endpoint)).await;
+    let asked = match asked {
+        Ok(asked) => asked.map_err(Error::from),
+        Err(_) => Err(Error::RequestTimeoutError),
+    };
+    let unreachable = |error| unreachable(endpoint, error);
+    let told = asked.map_err(unreachable)?;
+    let minor = told.minor.min(API_DEFAULT_VERSION.minor_version);
+    let version = ClientVersion {
+        major_version: 1,
+        minor_version: minor,
+    };
     let seconds = settings.patience.as_secs().max(1);
     let client = match endpoint {
         Endpoint::Unix(path) => {
-            Docker::connect_with_unix(&path.to_string_lossy(), seconds, API_DEFAULT_VERSION)
+            Docker::connect_with_unix(&path.to_string_lossy(), seconds, &version)
         }
-        Endpoint::Tcp(address) => {
-            Docker::connect_with_http(&format!("tcp://{address}"), seconds, API_DEFAULT_VERSION)
+        Endpoint::Tcp(place) => {
+            Docker::connect_with_http(&format!("tcp://{place}"), seconds, &version)
         }
     };
-    let unreachable = |error| unreachable(endpoint, error);
-    let client = client.map_err(unreachable)?;
-    let agreed = tokio::time::timeout(settings.patience, client.negotiate_version()).await;
-    agreed
-        .unwrap_or(Err(Error::RequestTimeoutError))
-        .map_err(unreachable)
+    Ok(Daemon {
+        client: client.map_err(unreachable)?,
+        flavour: Flavour { minor, ..told },
+    })
 }
 
 /// The same client with time for something long.

@@ -30,7 +30,7 @@ pub fn examine(settings: &Settings) -> Result<Examined, EngineError> {
         ..settings.clone()
     };
     on_this_thread(async {
-        let client = daemon::connect(&settings).await?;
+        let client = daemon::connect(&settings).await?.client;
         let info = client.info().await;
         let info = info.map_err(daemon::refused("ask the daemon about itself"))?;
         let runtimes = info.runtimes.unwrap_or_default();

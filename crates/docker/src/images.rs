@@ -40,7 +40,7 @@ pub enum Prune {
 
 pub fn list(settings: &Settings) -> Result<Vec<ListedImage>, EngineError> {
     on_this_thread(async {
-        let client = daemon::connect(settings).await?;
+        let client = daemon::connect(settings).await?.client;
         let how = ListImagesOptionsBuilder::default().digests(true).build();
         let found = client.list_images(Some(how)).await;
         let found = found.map_err(daemon::refused("list the images"))?;
@@ -64,7 +64,7 @@ pub fn list(settings: &Settings) -> Result<Vec<ListedImage>, EngineError> {
 pub fn pull(name: &str, settings: &Settings) -> Result<ListedImage, EngineError> {
     image::check(name)?;
     on_this_thread(async {
-        let client = daemon::connect(settings).await?;
+        let client = daemon::connect(settings).await?.client;
         image::pull(&client, name, settings).await?;
         let found = client.inspect_image(name).await;
         let found = found.map_err(daemon::refused("look at the pulled image"))?;
@@ -80,7 +80,7 @@ pub fn pull(name: &str, settings: &Settings) -> Result<ListedImage, EngineError>
 
 pub fn prune(which: Prune, settings: &Settings) -> Result<Pruned, EngineError> {
     on_this_thread(async {
-        let client = daemon::connect(settings).await?;
+        let client = daemon::connect(settings).await?.client;
         let client = daemon::patient(&client, settings.pull_patience);
         let is_nameless = match which {
             Prune::Nameless => "true",

@@ -16,6 +16,7 @@ pub mod images;
 mod last_word;
 mod meter;
 mod owner;
+mod ping;
 mod ready;
 pub mod settings;
 mod sweep;

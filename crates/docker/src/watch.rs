@@ -52,7 +52,7 @@ const SAMPLE: Duration = Duration::from_millis(250);
 const SILENCE: Duration = Duration::from_secs(5);
 
 impl Watching<'_> {
-    pub(crate) async fn to_the_end(
+    pub(crate) async fn follow(
         mut self,
         open: &mut OpenRun,
         attached: AttachContainerResults,

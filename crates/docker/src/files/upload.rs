@@ -20,11 +20,12 @@ use tokio::sync::mpsc;
 
 use super::manifest::{Contents, MOST_ENTRIES, Manifest, Sent};
 use crate::container::ID;
-use crate::daemon;
+use crate::daemon::{self, Flavour, Maker};
 
 /// Sends the whole workspace and returns what was sent.
 pub(crate) async fn send(
     client: &Docker,
+    flavour: Flavour,
     container: &str,
     workspace: &Workspace,
 ) -> Result<Manifest, EngineError> {
@@ -38,7 +39,7 @@ pub(crate) async fn send(
         .map_err(|errno| unreadable(&workspace.path, errno))?;
     let (to, mut chunks) = mpsc::channel(4);
     let access = workspace.access;
-    let top = top(client).await;
+    let top = top(flavour);
     let packing = tokio::task::spawn_blocking(move || pack(&root, access, top, Pieces { to }));
     let body = futures_util::stream::poll_fn(move |context| chunks.poll_recv(context));
     let place = UploadToContainerOptionsBuilder::default()
@@ -98,12 +99,10 @@ impl Ownership {
 
 /// The name by which the workspace itself is in the archive, so that the program owns it. Docker leaves `.` as it is; the same directory by a longer way it does
 /// not, and Podman knows no such difference.
-async fn top(client: &Docker) -> &'static [u8] {
-    let about = client.version().await.ok();
-    let parts = about.and_then(|about| about.components).unwrap_or_default();
-    match parts.iter().any(|part| part.name.contains("Podman")) {
-        true => b"./",
-        false => b"../work/",
+fn top(flavour: Flavour) -> &'static [u8] {
+    match flavour.maker {
+        Maker::Docker => b"../work/",
+        Maker::Podman => b"./",
     }
 }
 
