@@ -187,8 +187,9 @@ fn a_payload_is_answered_from_a_container() {
     assert_eq!(envelope["status"], "SUCCESS", "{envelope:#}");
     assert_eq!(envelope["output"], json!({"sum": 5}));
     fs::write(at("envelope"), &output.stdout).unwrap();
+    let (payload, envelope) = (at("payload"), at("envelope"));
     let again = [
-        &["verify", "--rerun", &at("payload"), &at("envelope")],
+        &["verify", "--rerun", &payload, &envelope],
         &flags[..],
     ]
     .concat();

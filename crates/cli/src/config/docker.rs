@@ -1,11 +1,9 @@
 //! What can be set about the Docker backend besides its limits: `sandbox.docker` in a file, two variables, three flags.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::units::parse_duration;
-use cofferdam_docker::{Endpoint, Init, Pull, Settings};
 
 use super::environment::{Lookup, non_empty};
 use super::setting::{Origin, Setting};
@@ -91,34 +89,37 @@ impl DockerKey {
 
     /// Whether the text means something, or what to write instead.
     pub(crate) fn check(self, text: &str) -> Result<(), String> {
-        self.apply(text, &mut Settings::default())
-    }
-
-    fn apply(self, text: &str, settings: &mut Settings) -> Result<(), String> {
-        match self {
-            Self::Image => settings.image = Some(text.to_owned()).filter(|text| !text.is_empty()),
-            Self::Host => settings.endpoint = Endpoint::parse(text)?,
-            Self::Pull => settings.pull = pull(text)?,
-            Self::Runtime => settings.runtime = runtime(text)?,
-            Self::Init => {
-                settings.init = match text {
-                    "true" => Init::Daemons,
-                    "false" => Init::None,
-                    _ => return Err("is `true` or `false`".to_owned()),
-                }
+        let is_so = match self {
+            // What is no image's name is told when one is looked for.
+            Self::Image => true,
+            Self::Host => is_daemon(text),
+            Self::Pull => matches!(text, "missing" | "never"),
+            Self::Runtime => is_runtime(text),
+            Self::Init => matches!(text, "true" | "false"),
+            Self::StopGrace => {
+                parse_duration(text).map_err(|bad| bad.to_string())?;
+                true
             }
-            Self::StopGrace => settings.grace = duration(text)?,
-            Self::Patience => settings.patience = above_zero(duration(text)?)?,
-            Self::PullTimeout => settings.pull_patience = above_zero(duration(text)?)?,
-            Self::NetworkMode if text != "none" => {
-                return Err("is `none`: containers have no network in this version".to_owned());
+            Self::Patience | Self::PullTimeout => {
+                let time = parse_duration(text).map_err(|bad| bad.to_string())?;
+                !time.is_zero()
             }
-            Self::Privileged if text != "false" => {
-                return Err("is always `false`; privileged containers are never started".to_owned());
+            Self::NetworkMode => text == "none",
+            Self::Privileged => text == "false",
+        };
+        let fix = match self {
+            Self::Image => "names an image",
+            Self::Host => "is no daemon that can be reached; write unix:///path or tcp://host:port",
+            Self::Pull => "is `missing`, or `never` for local images only",
+            Self::Runtime => "is not the name of a runtime; write one such as `runsc`",
+            Self::Init => "is `true` or `false`",
+            Self::StopGrace | Self::Patience | Self::PullTimeout => {
+                "is no time at all; write one such as `30s`"
             }
-            Self::NetworkMode | Self::Privileged => {}
-        }
-        Ok(())
+            Self::NetworkMode => "is `none`: containers have no network in this version",
+            Self::Privileged => "is always `false`; privileged containers are never started",
+        };
+        is_so.then_some(()).ok_or_else(|| fix.to_owned())
     }
 }
 
@@ -170,19 +171,15 @@ impl DockerSettings {
         }
     }
 
-    /// As the backend takes them.
-    pub(crate) fn settings(&self) -> Settings {
-        let mut settings = Settings::default();
-        for (key, said) in &self.0 {
-            let _ = key.apply(&said.value, &mut settings);
-        }
-        settings
+    /// What was said, or what is built in.
+    pub(crate) fn get(&self, key: DockerKey) -> &str {
+        self.0.get(&key).map_or(key.built_in(), |said| &said.value)
     }
 
     pub(crate) fn rows(&self) -> Vec<(String, String, &Origin)> {
         let row = |key: DockerKey| {
             let said = self.0.get(&key);
-            let value = said.map_or(key.built_in(), |said| &said.value);
+            let value = self.get(key);
             let shown = if value.is_empty() { "-" } else { value };
             let origin = said.map_or(&Origin::Default, |said| &said.origin);
             (
@@ -195,31 +192,18 @@ impl DockerSettings {
     }
 }
 
-fn pull(text: &str) -> Result<Pull, String> {
-    match text {
-        "missing" => Ok(Pull::Missing),
-        "never" => Ok(Pull::Never),
-        _ => Err("is `missing`, or `never` for local images only".to_owned()),
+fn is_daemon(text: &str) -> bool {
+    let port = |place: &str| place.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    match (text.strip_prefix("unix://"), text.strip_prefix("tcp://")) {
+        (Some(path), _) => path.starts_with('/'),
+        (None, Some(place)) => matches!(port(place), Some(Ok(_))),
+        (None, None) => false,
     }
 }
 
-fn runtime(text: &str) -> Result<Option<String>, String> {
+fn is_runtime(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    match text.len() <= 64 && text.bytes().all(is_allowed) {
-        true => Ok(Some(text.to_owned()).filter(|text| !text.is_empty())),
-        false => Err("is not the name of a runtime; write one such as `runsc`".to_owned()),
-    }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|bad| bad.to_string())
-}
-
-fn above_zero(time: Duration) -> Result<Duration, String> {
-    match time.is_zero() {
-        true => Err("is no time at all; write one such as `30s`".to_owned()),
-        false => Ok(time),
-    }
+    text.len() <= 64 && text.bytes().all(is_allowed)
 }
 
 #[cfg(test)]
@@ -227,12 +211,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_built_in_is_what_the_backend_has() {
-        let mut said = Settings::default();
+    fn what_is_built_in_means_something() {
         for key in DockerKey::ALL {
-            key.apply(key.built_in(), &mut said).unwrap();
+            assert_eq!(key.check(key.built_in()), Ok(()), "{}", key.yaml());
         }
-        assert_eq!(format!("{said:?}"), format!("{:?}", Settings::default()));
     }
 
     #[test]
@@ -277,16 +259,15 @@ mod tests {
         };
         let mut problems = Vec::new();
         settings.environment(&variables, &mut problems);
-        let found = settings.settings();
-        assert_eq!(found.image.as_deref(), Some("of-variable"));
-        assert_eq!(found.endpoint, Endpoint::Unix("/ours".into()));
+        assert_eq!(settings.get(DockerKey::Image), "of-variable");
+        assert_eq!(settings.get(DockerKey::Host), "unix:///ours");
         let flags = DockerFlags {
             image: Some("of-flag".into()),
             pull: Some("sometimes".into()),
             ..DockerFlags::default()
         };
         settings.flags(flags, &mut problems);
-        assert_eq!(settings.settings().image.as_deref(), Some("of-flag"));
+        assert_eq!(settings.get(DockerKey::Image), "of-flag");
         assert_eq!(problems.len(), 1);
     }
 }

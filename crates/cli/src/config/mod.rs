@@ -16,7 +16,7 @@ pub(crate) mod spelling;
 mod suggest;
 mod yaml;
 
-pub(crate) use docker::DockerFlags;
+pub(crate) use docker::{DockerFlags, DockerKey, DockerSettings};
 pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};
 pub(crate) use serve::{OVERCOMMIT, ServeSettings, check as check_serve, with_otlp_headers};
