@@ -142,21 +142,7 @@ impl Dockerd {
     }
 
     fn import(&self) {
-        let root = self.dir.path().join("image");
-        let bin = root.join("bin");
-        fs::create_dir_all(&bin).unwrap();
-        let busybox = which("busybox").unwrap();
-        fs::copy(&busybox, bin.join("busybox")).unwrap();
-        let applets = succeed(Command::new(&busybox).arg("--list"));
-        for applet in applets.lines().filter(|&applet| applet != "busybox") {
-            std::os::unix::fs::symlink("busybox", bin.join(applet)).unwrap();
-        }
-        fs::write(bin.join("not-executable"), "x").unwrap();
-        fs::create_dir(root.join("tmp")).unwrap();
-        let archive = self.dir.path().join("image.tar");
-        let mut pack = Command::new("tar");
-        pack.arg("-C").arg(&root).arg("-cf").arg(&archive).arg(".");
-        succeed(&mut pack);
+        let archive = pack_image(self.dir.path());
         let archive = archive.to_str().unwrap();
         self.docker(&[
             "import",
@@ -168,6 +154,28 @@ impl Dockerd {
             IMAGE,
         ]);
     }
+}
+
+/// A root file system with busybox, as an archive.
+pub(crate) fn pack_image(dir: &Path) -> PathBuf {
+    let root = dir.join("image");
+    let bin = root.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    let busybox = which("busybox").unwrap();
+    fs::copy(&busybox, bin.join("busybox")).unwrap();
+    let applets = succeed(Command::new(&busybox).arg("--list"));
+    for applet in applets.lines().filter(|&applet| applet != "busybox") {
+        std::os::unix::fs::symlink("busybox", bin.join(applet)).unwrap();
+    }
+    fs::write(bin.join("not-executable"), "x").unwrap();
+    fs::create_dir(root.join("tmp")).unwrap();
+    let sticky = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    fs::set_permissions(root.join("tmp"), sticky).unwrap();
+    let archive = dir.join("image.tar");
+    let mut pack = Command::new("tar");
+    pack.arg("-C").arg(&root).arg("-cf").arg(&archive).arg(".");
+    succeed(&mut pack);
+    archive
 }
 
 impl Drop for Dockerd {
@@ -190,7 +198,7 @@ impl Drop for Dockerd {
 }
 
 /// A daemon that was killed leaves the groups of its containers.
-fn remove_groups(group: &Path) {
+pub(crate) fn remove_groups(group: &Path) {
     let below = fs::read_dir(group).into_iter().flatten().flatten();
     for entry in below.filter(|entry| entry.path().is_dir()) {
         remove_groups(&entry.path());

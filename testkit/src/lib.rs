@@ -15,6 +15,7 @@ mod host;
 pub mod hostile;
 mod launch;
 mod need;
+pub mod podman;
 mod process;
 pub mod registry;
 mod started;

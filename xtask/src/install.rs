@@ -86,6 +86,16 @@ const PACKAGES: &[Package] = &[
         reason: "the binary inside a container as an ordinary user, and containers as a backend",
     },
     Package {
+        name: "podman",
+        shows: "podman",
+        reason: "the other daemon that speaks this API",
+    },
+    Package {
+        name: "catatonit",
+        shows: "catatonit",
+        reason: "the first process of its containers",
+    },
+    Package {
         name: "docker-registry",
         shows: "docker-registry",
         reason: "images that are pulled",

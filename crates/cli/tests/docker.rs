@@ -188,11 +188,7 @@ fn a_payload_is_answered_from_a_container() {
     assert_eq!(envelope["output"], json!({"sum": 5}));
     fs::write(at("envelope"), &output.stdout).unwrap();
     let (payload, envelope) = (at("payload"), at("envelope"));
-    let again = [
-        &["verify", "--rerun", &payload, &envelope],
-        &flags[..],
-    ]
-    .concat();
+    let again = [&["verify", "--rerun", &payload, &envelope], &flags[..]].concat();
     let output = place.run(&again);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     daemon.assert_clean();

@@ -33,6 +33,8 @@ pub(crate) const UNTIL: &str = "cofferdam.until";
 const SLACK: Duration = Duration::from_secs(600);
 /// As in the native backend: a process that escapes the look at the counters still meets this, one second after the limit.
 const CPU_BACKSTOP: Duration = Duration::from_secs(1);
+/// Podman sets this limit in any case, to more than a service without all privileges can give. It counts every process of the user, so the group holds the limit.
+const PODMAN_PROCESSES: i64 = 32_768;
 /// Of the scratch space, for /dev/shm.
 const SHM_SHARE: u64 = 8;
 const SHM_MOST: u64 = 64 << 20;
@@ -138,7 +140,7 @@ fn host_config(wish: &Wish<'_>) -> HostConfig {
         }),
         // The daemon's init is one more.
         pids_limit: Some(pids.map_or(-1, |count| signed(count.saturating_add(init)))),
-        ulimits: Some(ulimits(wish.request)),
+        ulimits: Some(ulimits(wish.request, wish.flavour)),
         init: Some(wish.settings.init == Init::Daemons),
         readonly_rootfs: Some(true),
         cap_drop: Some(vec!["ALL".to_owned()]),
@@ -149,7 +151,7 @@ fn host_config(wish: &Wish<'_>) -> HostConfig {
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         tmpfs: Some(HashMap::from([(
             SCRATCH.to_owned(),
-            scratch_options(limits.disk),
+            scratch_options(limits.disk, wish.flavour),
         )])),
         shm_size: Some(signed(shm)),
         mounts: Some(mounts(wish)),
@@ -175,7 +177,7 @@ fn security(flavour: Flavour) -> Vec<String> {
 
 const KNOWS_BUILT_IN: usize = 42;
 
-fn ulimits(request: &Request) -> Vec<ResourcesUlimits> {
+fn ulimits(request: &Request, flavour: Flavour) -> Vec<ResourcesUlimits> {
     let limits = &request.limits;
     let mut set = vec![("core", 0)];
     if let Cap::AtMost(files) = limits.open_files {
@@ -187,6 +189,9 @@ fn ulimits(request: &Request) -> Vec<ResourcesUlimits> {
     if let Cap::AtMost(cpu) = limits.cpu_time {
         let seconds = (cpu + CPU_BACKSTOP).as_secs() + u64::from(cpu.subsec_nanos() > 0);
         set.push(("cpu", signed(seconds)));
+    }
+    if flavour.maker == Maker::Podman {
+        set.push(("nproc", PODMAN_PROCESSES));
     }
     let ulimit = |(name, value): (&str, i64)| ResourcesUlimits {
         name: Some(name.to_owned()),
@@ -206,9 +211,12 @@ fn shm_size(disk: Cap<Bytes>) -> u64 {
 
 const PAGE: u64 = 4096;
 
-/// Owned by the program: some runtimes give it the mode that the image's own /tmp has.
-fn scratch_options(disk: Cap<Bytes>) -> String {
-    let mut options = format!("rw,exec,nosuid,nodev,mode=1777,uid={ID},gid={ID}");
+/// Owned by the program, where the daemon lets us say so: some runtimes give it the mode that the image's own /tmp has.
+fn scratch_options(disk: Cap<Bytes>, flavour: Flavour) -> String {
+    let mut options = "rw,exec,nosuid,nodev,mode=1777".to_owned();
+    if flavour.maker == Maker::Docker {
+        options.push_str(&format!(",uid={ID},gid={ID}"));
+    }
     if let Cap::AtMost(size) = disk {
         let rest = size.get().saturating_sub(shm_size(disk)).max(PAGE);
         options.push_str(&format!(",size={rest}"));

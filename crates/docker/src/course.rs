@@ -309,7 +309,16 @@ impl Place<'_> {
             }
             _ => None,
         };
-        let report = last_word::of(self.client, id, code, request, self.image, self.settings).await;
+        let report = last_word::of(
+            self.client,
+            self.flavour,
+            id,
+            code,
+            request,
+            self.image,
+            self.settings,
+        )
+        .await;
         let (brought, trouble) = self.bring(request, id, sent).await;
         let mut end = self.end(
             Usage {

@@ -93,6 +93,10 @@ pub(crate) fn refused<'a>(doing: &'a str) -> impl Fn(Error) -> EngineError + 'a 
             Error::RequestTimeoutError => {
                 "the daemon is slow or stuck; look at its log, or wait longer with sandbox.docker.patience"
             }
+            // Docker calls it docker-init, Podman container-init.
+            _ if why.contains("-init") => {
+                "install the daemon's init (tini for Docker, catatonit for Podman), or do without one with sandbox.docker.init: false"
+            }
             _ => "`cofferdam doctor` shows what the daemon can do",
         };
         unavailable(why, fix.to_owned())

@@ -1,6 +1,6 @@
 //! The images that a daemon has: listed, pulled, and removed when no container uses them.
 
-use bollard::query_parameters::{ListImagesOptionsBuilder, PruneImagesOptionsBuilder};
+use bollard::query_parameters::{ListImagesOptions, PruneImagesOptionsBuilder};
 use cofferdam_engine::error::EngineError;
 use serde::Serialize;
 
@@ -41,8 +41,7 @@ pub enum Prune {
 pub fn list(settings: &Settings) -> Result<Vec<ListedImage>, EngineError> {
     on_this_thread(async {
         let client = daemon::connect(settings).await?.client;
-        let how = ListImagesOptionsBuilder::default().digests(true).build();
-        let found = client.list_images(Some(how)).await;
+        let found = client.list_images(None::<ListImagesOptions>).await;
         let found = found.map_err(daemon::refused("list the images"))?;
         let named = |name: &String| !name.contains("<none>");
         let mut images: Vec<ListedImage> = found

@@ -10,35 +10,39 @@ use cofferdam_engine::backend::Reported;
 
 use crate::container::{self, SCRATCH};
 use crate::course::Failed;
-use crate::daemon;
+use crate::daemon::{self, Flavour, Maker};
 use crate::image::Image;
 use crate::settings::{Init, Settings};
 
 const NOT_EXECUTABLE: i64 = 126;
 const NOT_FOUND: i64 = 127;
+const CATATONIT_FAILED: i64 = 1;
 
 /// From the exit code of a container that has ended.
 pub(crate) async fn of(
     client: &Docker,
+    flavour: Flavour,
     id: &str,
     code: i64,
     request: &Request,
     image: &Image,
     settings: &Settings,
 ) -> Reported {
-    let is_suspicious = matches!(code, NOT_EXECUTABLE | NOT_FOUND);
+    // Podman's init has one code for everything that it cannot execute.
+    let failed = |own: i64| match flavour.maker {
+        Maker::Docker => code == own,
+        Maker::Podman => code == own || code == CATATONIT_FAILED,
+    };
+    let is_suspicious = failed(NOT_FOUND) || failed(NOT_EXECUTABLE);
     if is_suspicious && settings.init == Init::Daemons {
-        match (
-            code,
-            look(client, id, &container::candidates(request, image)).await,
-        ) {
-            (NOT_FOUND, Looked::Absent) => {
+        match look(client, id, &container::candidates(request, image)).await {
+            Looked::Absent if failed(NOT_FOUND) => {
                 return Reported::NeverStarted(not_found(request, image));
             }
-            (NOT_EXECUTABLE, Looked::NotExecutable) => {
+            Looked::NotExecutable if failed(NOT_EXECUTABLE) => {
                 return Reported::NeverStarted(not_executable(request));
             }
-            _ => {}
+            Looked::Absent | Looked::NotExecutable | Looked::Found => {}
         }
     }
     Reported::Exited {

@@ -127,6 +127,7 @@ fn unpack(
     };
     let mut unpacking = Unpacking {
         into,
+        top: Top::default(),
         sent,
         left: most,
         seen: BTreeMap::new(),
@@ -139,7 +140,7 @@ fn unpack(
         is_whole: false,
     });
     let broken = |error: &io::Error| Trouble::Here {
-        path: "the archive of the workspace".to_owned(),
+        path: ARCHIVE.to_owned(),
         errno: Errno::from_io_error(error).unwrap_or(Errno::IO),
     };
     let entries = archive.entries().map_err(|error| broken(&error))?;
@@ -151,9 +152,15 @@ fn unpack(
     }
     // The library stops at the first thing that looks like an end.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|error| broken(&error))?;
+    // An archive without even the workspace is of something else.
+    if unpacking.top.0.is_none() {
+        return Err(broken(&io::ErrorKind::UnexpectedEof.into()));
+    }
     unpacking.remove_missing()?;
     Ok(unpacking.finish(false))
 }
+
+const ARCHIVE: &str = "the archive of the workspace";
 
 #[derive(Debug, PartialEq, Eq)]
 enum Room {
@@ -163,6 +170,7 @@ enum Room {
 
 struct Unpacking<'a> {
     into: Option<Beneath>,
+    top: Top,
     sent: &'a Manifest,
     left: Option<u64>,
     seen: BTreeMap<Vec<u8>, Sent>,
@@ -172,7 +180,16 @@ struct Unpacking<'a> {
 
 impl Unpacking<'_> {
     fn entry<R: Read>(&mut self, entry: &mut tar::Entry<'_, R>) -> Result<Room, Trouble> {
-        let Some(path) = inside(&entry.path_bytes()) else {
+        if self.top.0.is_none() {
+            let learnt = self
+                .top
+                .learn(&entry.path_bytes(), entry.header().entry_type());
+            return learnt.map(|()| Room::Left).map_err(|errno| Trouble::Here {
+                path: ARCHIVE.to_owned(),
+                errno,
+            });
+        }
+        let Some(path) = self.top.below(&entry.path_bytes()) else {
             return Ok(Room::Left);
         };
         if self.seen.len() >= MOST_ENTRIES {
@@ -275,7 +292,7 @@ impl Unpacking<'_> {
 
     /// A second name of a file that came before.
     fn linked<R: Read>(&self, entry: &tar::Entry<'_, R>) -> Option<(Vec<u8>, Sent)> {
-        let from = inside(&entry.link_name_bytes()?)?;
+        let from = self.top.below(&entry.link_name_bytes()?)?;
         match self.seen.get(&from)? {
             found @ Sent::File { .. } => Some((from, found.clone())),
             Sent::Dir | Sent::Link { .. } => None,
@@ -346,21 +363,35 @@ fn change(path: &[u8], kind: ChangeKind) -> Change {
     }
 }
 
-/// The path below the workspace of a name such as `work/a/b`; `None` for the workspace itself and for what leads anywhere else.
-fn inside(name: &[u8]) -> Option<Vec<u8>> {
-    let top = Workspace::INSIDE.trim_start_matches('/').as_bytes();
-    let mut parts = name
-        .split(|&byte| byte == b'/')
-        .filter(|part| !part.is_empty());
-    if parts.next()? != top {
-        return None;
+/// The parts of a name, without those that mean nothing; `None` for one that leads anywhere else.
+fn parts(name: &[u8]) -> Option<Vec<&[u8]>> {
+    let parts = name.split(|&byte| byte == b'/');
+    let parts: Vec<&[u8]> = parts.filter(|part| !matches!(*part, b"" | b".")).collect();
+    let is_strange = |part: &&[u8]| *part == b".." || part.contains(&0);
+    (!parts.iter().any(is_strange)).then_some(parts)
+}
+
+/// What the archive calls the workspace itself, which comes first: `work/` from Docker, `/` from Podman. Everything else is below that.
+#[derive(Debug, Default)]
+struct Top(Option<Vec<Vec<u8>>>);
+
+impl Top {
+    /// The path below the workspace; `None` for the workspace itself and for what is not below it.
+    fn below(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let top = self.0.as_ref()?;
+        let parts = parts(name)?;
+        let (first, rest) = parts.split_at_checked(top.len())?;
+        let is_below = first == top.as_slice() && !rest.is_empty();
+        is_below.then(|| rest.join(&b'/'))
     }
-    let parts: Vec<&[u8]> = parts.collect();
-    let is_strange = |part: &&[u8]| matches!(*part, b"." | b"..") || part.contains(&0);
-    if parts.is_empty() || parts.iter().any(is_strange) {
-        return None;
+
+    /// Takes the first entry; one that is no directory is not a workspace.
+    fn learn(&mut self, name: &[u8], kind: EntryType) -> Result<(), Errno> {
+        let parts = parts(name).filter(|_| kind == EntryType::Directory);
+        let parts = parts.ok_or(Errno::INVAL)?;
+        self.0 = Some(parts.into_iter().map(<[u8]>::to_vec).collect());
+        Ok(())
     }
-    Some(parts.join(&b'/'))
 }
 
 fn copy(from: &mut impl Read, to: Option<&Unplaced>) -> io::Result<Contents> {

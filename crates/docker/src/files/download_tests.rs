@@ -11,7 +11,8 @@ struct Hostile(Builder<Vec<u8>>);
 
 impl Hostile {
     fn new() -> Self {
-        Self(Builder::new(Vec::new()))
+        let new = Self(Builder::new(Vec::new()));
+        new.entry(EntryType::Directory, "work/", "", b"")
     }
 
     /// The name goes in as it is: the library would refuse it.
@@ -164,7 +165,7 @@ fn an_archive_that_breaks_off_removes_nothing() {
     let archive = Hostile::new().file("work/large", &[7; 10_000]);
     let bytes = archive.0.into_inner().unwrap();
     // In the middle of a file, and between two: only the daemon knows that there was more.
-    for length in [5000, 10_752] {
+    for length in [5512, 11_264] {
         for end in [None, Some(Piece::End)] {
             let is_told = end.is_some();
             let (to, pieces) = mpsc::channel(4);
@@ -175,7 +176,7 @@ fn an_archive_that_breaks_off_removes_nothing() {
             }
             drop(to);
             let unpacked = unpack(pieces, Target::Dir(dir.path().to_owned()), &sent, None);
-            let is_whole_file = length > 5000;
+            let is_whole_file = length > 5512;
             assert_eq!(unpacked.is_err(), !(is_told && is_whole_file), "{length}");
             if unpacked.is_err() {
                 assert!(dir.path().join("kept").exists());
@@ -223,4 +224,34 @@ fn files_and_directories_may_change_places() {
         listed(&brought),
         expected.map(|(path, kind)| (path.to_owned(), kind))
     );
+}
+
+#[test]
+fn an_archive_of_something_else_removes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("kept"), "x").unwrap();
+    let mut sent = Manifest::default();
+    sent.entries.insert(b"kept".to_vec(), Sent::Dir);
+    let nothing = Hostile(Builder::new(Vec::new()));
+    let file = Hostile(Builder::new(Vec::new())).file("work", b"x");
+    let outside = Hostile(Builder::new(Vec::new())).entry(EntryType::Directory, "../", "", b"");
+    for archive in [nothing, file, outside] {
+        assert!(archive.try_unpack(dir.path(), &sent, None).is_err());
+        assert!(dir.path().join("kept").exists());
+    }
+}
+
+#[test]
+fn a_workspace_may_be_called_as_each_daemon_likes() {
+    for top in ["work/", "/", "./", "/work"] {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = Hostile(Builder::new(Vec::new())).entry(EntryType::Directory, top, "", b"");
+        let name = format!("{}/a", top.trim_end_matches('/'));
+        archive
+            .file(&name, b"x")
+            .file("elsewhere/../../b", b"x")
+            .unpack(dir.path(), &Manifest::default(), None);
+        assert_eq!(fs::read(dir.path().join("a")).unwrap(), b"x", "{top}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "{top}");
+    }
 }

@@ -9,6 +9,7 @@ mod endings;
 mod files;
 mod images;
 mod limits;
+mod podman;
 mod streams;
 mod support;
 mod sweep;
