@@ -11,6 +11,8 @@
 //!
 //! Sections for backends of later versions are checked and then not used, so that one file can serve several versions.
 
+mod docker_section;
+
 use std::path::Path;
 
 use cofferdam_contract::enforcement::LimitName;
@@ -316,37 +318,6 @@ impl Reader<'_> {
             }
             seen.push((limit, key.name));
         }
-    }
-
-    /// Its own keys, and limits for this backend alone.
-    fn docker(&mut self, section: &str, node: Node, layer: &mut FileLayer) {
-        let line = node.line;
-        let mut limits = Vec::new();
-        for (key, node) in self.entries(section, node) {
-            let known = DockerKey::ALL
-                .into_iter()
-                .find(|known| known.yaml() == key.name);
-            let Some(known) = known else {
-                limits.push((key, node));
-                continue;
-            };
-            let field = format!("{section}.{}", key.name);
-            let Some((line, value)) = self.scalar(&field, node) else {
-                continue;
-            };
-            match known.check(&value) {
-                Ok(()) => {
-                    let origin = self.origin(line);
-                    layer.docker_keys.push((known, Setting { value, origin }));
-                }
-                Err(fix) => self.complain(Some(line), &field, &value, fix),
-            }
-        }
-        let limits = Node {
-            line,
-            value: Value::Map(limits),
-        };
-        self.limits(section, limits, &SECTION_ALIASES, &mut layer.docker);
     }
 
     fn later(&mut self, section: &str, node: Node, keys: &[(&str, Check)]) {
