@@ -96,6 +96,11 @@ const PACKAGES: &[Package] = &[
         reason: "the first process of its containers",
     },
     Package {
+        name: "runsc",
+        shows: "runsc",
+        reason: "containers with another kernel",
+    },
+    Package {
         name: "docker-registry",
         shows: "docker-registry",
         reason: "images that are pulled",

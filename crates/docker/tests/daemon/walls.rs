@@ -3,12 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use cofferdam_contract::ending::{Ending, StopCause};
+use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_docker::Settings;
-use cofferdam_testkit::docker::{Dockerd, IMAGE};
+use cofferdam_testkit::docker::{Dockerd, IMAGE, skip, which};
 use serde_json::json;
 
-use crate::support::{exited, request, run, script, settings, try_run};
+use crate::support::{exited, mib, request, run, script, settings, try_run};
 
 const LOOK: &str = r#"
 id -u; id -g
@@ -95,11 +98,56 @@ fn the_environment_is_the_images_and_the_callers_and_nothing_of_the_hosts() {
 
 /// A runtime of the test's own: the daemon's, which says that it was used.
 fn marked_runtime(dir: &Path) -> (String, PathBuf) {
-    let (runtime, used) = (dir.join("runtime"), dir.join("used"));
-    let text = format!("#!/bin/sh\n: >{}\nexec runc \"$@\"\n", used.display());
-    fs::write(&runtime, text).unwrap();
-    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
-    (format!("marked={}", runtime.display()), used)
+    let used = dir.join("used");
+    let text = format!(": >{}\nexec runc \"$@\"\n", used.display());
+    (runtime(dir, "marked", &text), used)
+}
+
+/// A script that is a runtime, as a flag of the daemon's.
+fn runtime(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{name}={}", path.display())
+}
+
+/// On this platform it needs neither hardware nor privileges; it is slow.
+const RUNSC: &str = "exec runsc --network=none --platform=ptrace \"$@\"\n";
+
+#[test]
+fn gvisor_is_a_runtime_like_any_other() {
+    if which("runsc").is_none() {
+        return skip("runsc").unwrap_or(());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let flag = runtime(dir.path(), "runsc", RUNSC);
+    let Some(daemon) = Dockerd::start_with(&["--add-runtime", &flag]) else {
+        return;
+    };
+    let settings = Settings {
+        runtime: Some("runsc".to_owned()),
+        ..settings(&daemon)
+    };
+    let look =
+        "id -u; dmesg | grep -o 'Starting gVisor'; (echo x >/file) 2>/dev/null || echo no; exit 3";
+    let record = try_run(script(look), &settings).unwrap();
+    exited(&record, 3);
+    assert_eq!(record.stdout.data, "1000\nStarting gVisor\nno\n");
+    let mut hog = script("head -c 300m /dev/zero | tail");
+    hog.limits.memory = mib(64);
+    let record = try_run(hog, &settings).unwrap();
+    let limit = Bytes::new(64 << 20);
+    assert_eq!(record.ending, Ending::Stopped(StopCause::Memory { limit }));
+    let mut late = script("echo hello; sleep 1000");
+    let limit = Duration::from_secs(2);
+    late.limits.wall_time = Cap::AtMost(limit);
+    let record = try_run(late, &settings).unwrap();
+    assert_eq!(
+        record.ending,
+        Ending::Stopped(StopCause::WallTime { limit })
+    );
+    assert_eq!(record.stdout.data, "hello\n");
+    daemon.assert_clean();
 }
 
 #[test]
