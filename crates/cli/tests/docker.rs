@@ -313,3 +313,55 @@ fn the_doctor_says_whether_a_daemon_answers() {
     assert!(text(&output.stdout).contains("OTHER BACKENDS"));
     assert_eq!(output.status.code(), Some(0));
 }
+
+#[test]
+fn an_ordinary_user_needs_the_socket_and_nothing_else() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let place = Place::new(daemon.endpoint());
+    let open = |path: &std::path::Path, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(path, mode).unwrap();
+    };
+    open(daemon.dir(), 0o755);
+    open(&daemon.socket(), 0o600);
+    let job = place.dir.path().join("job");
+    fs::create_dir(&job).unwrap();
+    for dir in [place.dir.path(), &job] {
+        std::os::unix::fs::chown(dir, Some(1000), Some(1000)).unwrap();
+    }
+    let as_user = |args: &[&str]| {
+        let own = place.command(args);
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups", "--"]);
+        command
+            .arg(own.get_program())
+            .args(own.get_args())
+            .env_clear();
+        command.envs(
+            own.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let hello = [&DOCKER[..], &["--", "echo", "hello"]].concat();
+    refused(
+        &as_user(&hello),
+        "backend.unavailable",
+        "you may not use the daemon",
+    );
+    open(&daemon.socket(), 0o666);
+    let output = as_user(&hello);
+    assert_eq!(text(&output.stdout), "hello\n", "{}", text(&output.stderr));
+
+    // Nobody but root can look at how much a volume holds.
+    let workspace = format!("{}:rw", job.display());
+    let write = ["--workspace", &workspace, "--", "sh", "-c", "echo x >file"];
+    let output = as_user(&[&DOCKER[..], &write].concat());
+    refused(&output, "limit.unenforceable", "--waive disk");
+    let output = as_user(&[&DOCKER[..], &["--waive", "disk"], &write].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(job.join("file")).unwrap(), "x\n");
+    daemon.assert_clean();
+}

@@ -8,19 +8,21 @@
 //! removed there is a process that removes it should this one be killed.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use bollard::Docker;
+use bollard::container::AttachContainerResults;
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, InspectContainerOptions,
     RemoveContainerOptionsBuilder, StartContainerOptions,
 };
-use cofferdam_contract::ending::{DiskPlace, StopCause};
+use cofferdam_contract::ending::StopCause;
 use cofferdam_contract::enforcement::Enforcement;
-use cofferdam_contract::record::{Change, RunRecord};
-use cofferdam_contract::request::{Grant, Request, Workspace, WorkspaceAccess};
-use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{Grant, Request, Workspace};
+use cofferdam_contract::units::Cap;
 use cofferdam_contract::usage::Usage;
 use cofferdam_engine::backend::{self, Address, End, Ends, Farewell, Filling, OpenRun, Reported};
 use cofferdam_engine::error::EngineError;
@@ -35,8 +37,9 @@ use crate::files::{self, Manifest};
 use crate::hold::{self, Watched};
 use crate::image::{self, Image};
 use crate::owner::Owner;
+use crate::ready::Cancel;
 use crate::settings::{Endpoint, Init, Settings};
-use crate::watch::{Seen, Watching};
+use crate::watch::Watching;
 use crate::{daemon, last_word, sweep};
 
 /// Runs a granted request to its end.
@@ -76,6 +79,8 @@ pub(crate) enum Failed {
     Refused(EngineError),
     /// The daemon is gone.
     Lost(EngineError),
+    /// The caller gave up before the program ran.
+    Canceled,
 }
 
 impl From<EngineError> for Failed {
@@ -85,10 +90,10 @@ impl From<EngineError> for Failed {
 }
 
 /// What a run in its container came to.
-struct Finished {
-    end: End,
+pub(crate) struct Finished {
+    pub(crate) end: End,
     /// What went wrong after its end.
-    trouble: Option<EngineError>,
+    pub(crate) trouble: Option<EngineError>,
 }
 
 async fn carry_out(
@@ -97,8 +102,17 @@ async fn carry_out(
     host: &Host,
     settings: &Settings,
 ) -> Result<RunRecord, EngineError> {
-    let Daemon { client, flavour } = daemon::connect(settings).await?;
-    let image = image::find(&client, settings).await?;
+    let cancel = ends.cancel;
+    let given_up = Cancel::new(cancel);
+    let find = async {
+        let daemon = daemon::connect(settings).await?;
+        let image = image::find(&daemon.client, settings).await?;
+        Ok::<_, EngineError>((daemon, image))
+    };
+    let (Daemon { client, flavour }, image) = tokio::select! {
+        found = find => found?,
+        () = given_up.wished() => return canceled(open, BTreeMap::new(), cancel),
+    };
     let feed = Feed::new(ends.stdin).map_err(|errno| system("read the input")(Some(errno)))?;
     let name = container::name(&open.run_id().to_string());
     let farewell = farewell(settings, &name)?;
@@ -109,8 +123,15 @@ async fn carry_out(
         image: &image,
         name: &name,
     };
-    let cancel = ends.cancel;
-    match place.run(&mut open, feed, cancel, host).await {
+    let prepared = tokio::select! {
+        prepared = place.prepare(&open, feed.is_some(), host) => prepared.map_err(Failed::Refused),
+        () = given_up.wished() => Err(Failed::Canceled),
+    };
+    let finished = match prepared {
+        Ok(prepared) => place.run(&mut open, prepared, feed, cancel).await,
+        Err(failed) => Err(failed),
+    };
+    match finished {
         Ok(Finished { end, trouble }) => {
             remove(&client, &name, farewell).await;
             let record = open.close(end, cancel)?;
@@ -120,12 +141,37 @@ async fn carry_out(
             remove(&client, &name, farewell).await;
             Err(error)
         }
+        // What was being made may come to be yet. It tries again for a while, and nobody has to wait for that.
+        Err(Failed::Canceled) => {
+            farewell.alone();
+            canceled(open, place.isolation(), cancel)
+        }
         Err(Failed::Lost(error)) => {
-            // It tries again for a while, and nobody has to wait for that.
             farewell.alone();
             Err(error)
         }
     }
+}
+
+/// Given up before the program could start.
+fn canceled(
+    mut open: OpenRun,
+    isolation: BTreeMap<String, String>,
+    cancel: Option<BorrowedFd<'_>>,
+) -> Result<RunRecord, EngineError> {
+    let enforced_by = hold::enforcement(open.request(), &[], Watched::Yes)?;
+    open.begin();
+    let end = End {
+        cause: Some(StopCause::Canceled),
+        refused: None,
+        report: Reported::Nothing,
+        usage: Usage::default(),
+        enforced_by,
+        isolation,
+        denials: Vec::new(),
+        changes: None,
+    };
+    open.close(end, cancel)
 }
 
 /// From before the container exists: whoever kills us at any moment leaves somebody who removes it.
@@ -157,25 +203,25 @@ async fn remove(client: &Docker, name: &str, farewell: Farewell) {
 }
 
 /// Where a run takes place.
-struct Place<'a> {
-    client: &'a Docker,
-    flavour: Flavour,
-    settings: &'a Settings,
-    image: &'a Image,
+pub(crate) struct Place<'a> {
+    pub(crate) client: &'a Docker,
+    pub(crate) flavour: Flavour,
+    pub(crate) settings: &'a Settings,
+    pub(crate) image: &'a Image,
     name: &'a str,
 }
 
 impl Place<'_> {
-    async fn run(
+    /// Everything up to the start.
+    async fn prepare(
         &self,
-        open: &mut OpenRun,
-        mut feed: Option<Feed>,
-        cancel: Option<std::os::fd::BorrowedFd<'_>>,
+        open: &OpenRun,
+        has_input: bool,
         host: &Host,
-    ) -> Result<Finished, Failed> {
-        let stdin = match feed {
-            Some(_) => Stdin::Attached,
-            None => Stdin::Absent,
+    ) -> Result<Prepared, EngineError> {
+        let stdin = match has_input {
+            true => Stdin::Attached,
+            false => Stdin::Absent,
         };
         let (id, warnings) = self.create(open, stdin, host).await?;
         let sent = self.send(open.request(), &id).await?;
@@ -187,12 +233,34 @@ impl Place<'_> {
         let enforced_by = hold::enforcement(open.request(), &warnings, is_watched)?;
         let how = AttachContainerOptionsBuilder::default()
             .stream(true)
-            .stdin(stdin == Stdin::Attached)
+            .stdin(has_input)
             .stdout(true)
             .stderr(true)
             .build();
         let attached = self.client.attach_container(&id, Some(how)).await;
-        let attached = attached.map_err(daemon::refused("attach to the container"))?;
+        Ok(Prepared {
+            attached: attached.map_err(daemon::refused("attach to the container"))?,
+            id,
+            sent,
+            filling,
+            enforced_by,
+        })
+    }
+
+    async fn run(
+        &self,
+        open: &mut OpenRun,
+        prepared: Prepared,
+        mut feed: Option<Feed>,
+        cancel: Option<BorrowedFd<'_>>,
+    ) -> Result<Finished, Failed> {
+        let Prepared {
+            id,
+            attached,
+            sent,
+            filling,
+            enforced_by,
+        } = prepared;
         open.begin();
         let started = Instant::now();
         let start = self
@@ -285,94 +353,7 @@ impl Place<'_> {
         Ok(source.and_then(|source| Filling::new(Path::new(&source), limit)))
     }
 
-    async fn finish(
-        &self,
-        request: &Request,
-        id: &str,
-        seen: Seen,
-        sent: Option<Manifest>,
-        enforced_by: Enforcement,
-    ) -> Result<Finished, Failed> {
-        let found = self
-            .client
-            .inspect_container(id, None::<InspectContainerOptions>)
-            .await
-            .map_err(|error| Failed::Lost(daemon::lost(&error)))?;
-        let state = found.state.unwrap_or_default();
-        let code = state.exit_code.unwrap_or(seen.code);
-        let out_of_memory = state.oom_killed == Some(true) || seen.counted.memory_kills > 0;
-        let limits = &request.limits;
-        let refused = match (out_of_memory, limits.memory, limits.processes) {
-            (true, Cap::AtMost(limit), _) => Some(StopCause::Memory { limit }),
-            (false, _, Cap::AtMost(limit)) if seen.counted.processes_refused > 0 => {
-                Some(StopCause::Processes { limit })
-            }
-            _ => None,
-        };
-        let report = last_word::of(
-            self.client,
-            self.flavour,
-            id,
-            code,
-            request,
-            self.image,
-            self.settings,
-        )
-        .await;
-        let (brought, trouble) = self.bring(request, id, sent).await;
-        let mut end = self.end(
-            Usage {
-                wall: seen.wall,
-                cpu: seen.counted.cpu,
-                memory_peak: seen.counted.memory_peak.map(Bytes::new),
-                processes_peak: seen.counted.processes_peak,
-                output: Bytes::new(0),
-                disk: None,
-            },
-            enforced_by,
-            report,
-        );
-        end.cause = seen.cause;
-        end.refused = refused;
-        if let Some(Brought { changes, is_over }) = brought {
-            end.changes = changes;
-            if let (true, Cap::AtMost(limit), None) = (is_over, limits.disk, &end.cause) {
-                let place = DiskPlace::Workspace;
-                end.cause = Some(StopCause::Disk { limit, place });
-            }
-        }
-        Ok(Finished { end, trouble })
-    }
-
-    /// What the program left, where it could leave anything.
-    async fn bring(
-        &self,
-        request: &Request,
-        id: &str,
-        sent: Option<Manifest>,
-    ) -> (Option<Brought>, Option<EngineError>) {
-        let (Some(workspace), Some(sent)) = (&request.workspace, sent) else {
-            return (None, None);
-        };
-        if !hold::writable(request) {
-            return (None, None);
-        }
-        let client = daemon::patient(self.client, self.settings.pull_patience);
-        let most = request.limits.disk.at_most().map(Bytes::get);
-        match files::bring(&client, id, workspace, sent, most).await {
-            Ok(brought) => {
-                let is_cow = workspace.access == WorkspaceAccess::CopyOnWrite;
-                let brought = Brought {
-                    changes: is_cow.then_some(brought.changes),
-                    is_over: brought.is_over,
-                };
-                (Some(brought), None)
-            }
-            Err(trouble) => (None, Some(trouble.into_error())),
-        }
-    }
-
-    fn end(&self, usage: Usage, enforced_by: Enforcement, report: Reported) -> End {
+    pub(crate) fn end(&self, usage: Usage, enforced_by: Enforcement, report: Reported) -> End {
         End {
             cause: None,
             refused: None,
@@ -410,10 +391,13 @@ impl Place<'_> {
     }
 }
 
-/// What came back of a workspace.
-struct Brought {
-    changes: Option<Vec<Change>>,
-    is_over: bool,
+/// A container that only has to be started.
+struct Prepared {
+    id: String,
+    attached: AttachContainerResults,
+    sent: Option<Manifest>,
+    filling: Option<Filling>,
+    enforced_by: Enforcement,
 }
 
 /// As many CPUs are shown as the share allows. Which, goes round with our own number, so that runs spread over the machine.

@@ -3,6 +3,7 @@
 //!
 //! Start reading in [`course`].
 
+mod aftermath;
 mod container;
 pub mod course;
 mod daemon;

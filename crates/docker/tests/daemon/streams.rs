@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::request::Grant;
+use cofferdam_docker::Settings;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Input, Sink, Streams};
 use cofferdam_testkit::docker::Dockerd;
@@ -129,19 +130,57 @@ fn whoever_gives_up_gets_an_end_that_says_so() {
     };
     let (cancel, give_up) = std::io::pipe().unwrap();
     let cancel = OwnedFd::from(cancel);
+    let (mut ours, theirs) = std::io::pipe().unwrap();
     let giving_up = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(700));
+        let mut said = [0; 6];
+        ours.read_exact(&mut said).unwrap();
         drop(give_up);
+        let mut rest = Vec::new();
+        ours.read_to_end(&mut rest).unwrap();
+        (said, rest)
     });
     let grant = Grant::new(script("echo hello; sleep 1000")).unwrap();
     let streams = Streams {
         cancel: Some(std::os::fd::AsFd::as_fd(&cancel)),
+        stdout: Sink::Pass { to: theirs.into() },
         ..streams(Input::Empty)
     };
     let record =
         cofferdam_docker::run(grant, streams, &Host::detect(), &settings(&daemon)).unwrap();
-    giving_up.join().unwrap();
+    assert_eq!(giving_up.join().unwrap(), (*b"hello\n", Vec::new()));
     assert_eq!(record.ending, Ending::Stopped(StopCause::Canceled));
-    assert_eq!(record.stdout.data, "hello\n");
+    daemon.assert_clean();
+}
+
+/// A registry that accepts and never answers.
+#[test]
+fn whoever_gives_up_while_an_image_comes_does_not_wait_for_it() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let registry = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let image = format!("{}/slow:1", registry.local_addr().unwrap());
+    let settings = Settings {
+        image: Some(image),
+        ..settings(&daemon)
+    };
+    let (cancel, give_up) = std::io::pipe().unwrap();
+    let cancel = OwnedFd::from(cancel);
+    let giving_up = std::thread::spawn(move || {
+        // The daemon is asking for the image.
+        let asking = registry.accept().unwrap();
+        drop(give_up);
+        (registry, asking)
+    });
+    let grant = Grant::new(request(&["true"])).unwrap();
+    let streams = Streams {
+        cancel: Some(std::os::fd::AsFd::as_fd(&cancel)),
+        ..streams(Input::Empty)
+    };
+    let begun = std::time::Instant::now();
+    let record = cofferdam_docker::run(grant, streams, &Host::detect(), &settings).unwrap();
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    assert_eq!(record.ending, Ending::Stopped(StopCause::Canceled));
+    drop(giving_up.join().unwrap());
     daemon.assert_clean();
 }
