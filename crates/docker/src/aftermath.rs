@@ -1,5 +1,8 @@
 //! What is done when a container has ended and is still there: its state asked for, its program's last word found out, its files brought back.
 
+use std::time::Duration;
+
+use bollard::models::ContainerState;
 use bollard::query_parameters::InspectContainerOptions;
 use cofferdam_contract::ending::{DiskPlace, StopCause};
 use cofferdam_contract::enforcement::Enforcement;
@@ -8,6 +11,7 @@ use cofferdam_contract::request::{Request, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
 use cofferdam_engine::error::EngineError;
+use jiff::Timestamp;
 
 use crate::course::{Failed, Finished, Place};
 use crate::files::{self, Manifest};
@@ -52,7 +56,7 @@ impl Place<'_> {
         let (brought, trouble) = self.bring(request, id, sent).await;
         let mut end = self.end(
             Usage {
-                wall: seen.wall,
+                wall: lasted(&state).unwrap_or(seen.wall),
                 cpu: seen.counted.cpu,
                 memory_peak: seen.counted.memory_peak.map(Bytes::new),
                 processes_peak: seen.counted.processes_peak,
@@ -101,6 +105,13 @@ impl Place<'_> {
             Err(trouble) => (None, Some(trouble.into_error())),
         }
     }
+}
+
+/// From the start to the end, by the daemon's clock.
+fn lasted(state: &ContainerState) -> Option<Duration> {
+    let time = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
+    let lasted = time(&state.finished_at)?.duration_since(time(&state.started_at)?);
+    lasted.try_into().ok()
 }
 
 /// What came back of a workspace.

@@ -262,7 +262,6 @@ impl Place<'_> {
             enforced_by,
         } = prepared;
         open.begin();
-        let started = Instant::now();
         let start = self
             .client
             .start_container(&id, None::<StartContainerOptions>);
@@ -274,6 +273,8 @@ impl Place<'_> {
                 trouble: None,
             });
         }
+        // Making a container takes the daemon longer than many programs run; that is not their time.
+        let started = Instant::now();
         let watching = Watching {
             client: self.client,
             id: &id,
