@@ -139,6 +139,9 @@ fn what_containers_are_told_comes_from_files_variables_and_flags() {
     assert_eq!(row("sandbox.docker.host")["origin"]["name"], "DOCKER_HOST");
     let output = place.run(&["--config", config, "run", "--image", "absent", "--", "true"]);
     refused(&output, "backend.unavailable", "local images only");
+    let code = ["--language", "python", "--code", "print(1)"];
+    let output = place.run(&[&["--config", config, "run"][..], &code].concat());
+    refused(&output, "input.invalid", "runs in the native backend");
 
     refused(
         &place.run(&["run", "--image", IMAGE, "--", "true"]),

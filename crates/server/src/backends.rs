@@ -60,8 +60,9 @@ impl Backends {
 
     /// With containers as somebody wants them.
     #[cfg(feature = "docker")]
-    pub fn with_docker(self, docker: cofferdam_docker::Settings) -> Self {
-        Self { docker, ..self }
+    pub fn with_docker(mut self, docker: cofferdam_docker::Settings) -> Self {
+        self.docker = docker;
+        self
     }
 
     /// Runs a granted request to its end, in a sandbox that stands already where there is one.

@@ -16,7 +16,9 @@ pub(crate) mod spelling;
 mod suggest;
 pub(crate) mod yaml;
 
-pub(crate) use docker::{DockerFlags, DockerKey, DockerSettings};
+#[cfg(feature = "docker")]
+pub(crate) use docker::DockerKey;
+pub(crate) use docker::{DockerFlags, DockerSettings};
 pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};
 pub(crate) use serve::{OVERCOMMIT, ServeSettings, check as check_serve, with_otlp_headers};
