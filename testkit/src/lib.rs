@@ -9,12 +9,15 @@
 )]
 
 mod clean;
+pub mod docker;
 mod finished;
 mod host;
 pub mod hostile;
 mod launch;
 mod need;
+pub mod podman;
 mod process;
+pub mod registry;
 mod started;
 pub mod wasi;
 mod way;

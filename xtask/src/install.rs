@@ -160,7 +160,27 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "docker.io",
         shows: "dockerd",
-        reason: "the binary inside a container as an ordinary user",
+        reason: "the binary inside a container as an ordinary user, and containers as a backend",
+    },
+    Package {
+        name: "podman",
+        shows: "podman",
+        reason: "the other daemon that speaks this API",
+    },
+    Package {
+        name: "catatonit",
+        shows: "catatonit",
+        reason: "the first process of its containers",
+    },
+    Package {
+        name: "runsc",
+        shows: "runsc",
+        reason: "containers with another kernel",
+    },
+    Package {
+        name: "docker-registry",
+        shows: "docker-registry",
+        reason: "images that are pulled",
     },
 ];
 

@@ -3,6 +3,7 @@
 pub(crate) mod bundle;
 pub(crate) mod golden;
 pub(crate) mod history;
+pub(crate) mod images;
 pub(crate) mod project;
 mod quick;
 pub(crate) mod remote;
@@ -12,10 +13,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use std::time::Duration;
 
-use crate::config::Choice;
 use crate::config::spelling;
 use bundle::{AuditArgs, ExportArgs, ImportArgs, KeyArgs};
 use history::{ArtifactsArgs, RunsArgs};
@@ -65,6 +66,7 @@ pub(crate) enum Verb {
     Import(ImportArgs),
     Audit(AuditArgs),
     Key(KeyArgs),
+    Images(images::ImagesArgs),
     Submit(remote::SubmitArgs),
     Watch(remote::WatchArgs),
     Detect(project::DetectArgs),
@@ -172,9 +174,11 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) on_output_limit: OnOutputLimit,
 
-    /// How to isolate: `native`, `bubblewrap` or `gvisor` where they are installed, `wasm` for WebAssembly, or `host` for limits without any isolation; docs/backends.md compares them.
+    /// How to isolate: `native`, `bubblewrap` or `gvisor` where they are installed, `docker` for a container of its own, `wasm` for WebAssembly, or `host` for limits without any isolation; docs/backends.md compares them.
     #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
-    pub(crate) backend: Option<Choice>,
+    pub(crate) backend: Option<BackendName>,
+    #[command(flatten)]
+    pub(crate) container: ContainerArgs,
     /// Give the same result each time: fixed time and randomness, CPU time counted in instructions. With --backend wasm.
     #[arg(long, help_heading = "Enforcement")]
     pub(crate) deterministic: bool,
@@ -192,6 +196,20 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) history: HistoryArgs,
+}
+
+/// What the docker backend is told besides the limits.
+#[derive(Debug, Clone, PartialEq, Args, Default)]
+pub(crate) struct ContainerArgs {
+    /// With --backend docker: the image that the command sees as its root: `python:3.13`, `NAME@sha256:…` or an id.
+    #[arg(long, value_name = "IMAGE", help_heading = "Containers")]
+    pub(crate) image: Option<String>,
+    /// With --backend docker: the OCI runtime, one that the daemon knows: `runc`, `crun`, `runsc`, `kata` [default: the daemon's].
+    #[arg(long, value_name = "NAME", help_heading = "Containers")]
+    pub(crate) runtime: Option<String>,
+    /// With --backend docker: `missing` gets an image that is not there from its registry, `never` uses local images only [default: missing].
+    #[arg(long, value_name = "WHEN", help_heading = "Containers")]
+    pub(crate) pull: Option<String>,
 }
 
 /// What is kept of a run.
@@ -279,9 +297,11 @@ pub(crate) struct ExecuteArgs {
     /// The directory the work is about, seen inside as /work; writable only if the payload says `filesystem_write`.
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// How to isolate: `native` (default), `bubblewrap`, `gvisor`, `wasm` (for a WebAssembly task, and then the default), or `host` for limits without any isolation.
+    /// How to isolate: `native` (default), `bubblewrap`, `gvisor`, `docker` for a container of its own, `wasm` (for a WebAssembly task, and then the default), or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
-    pub(crate) backend: Option<Choice>,
+    pub(crate) backend: Option<BackendName>,
+    #[command(flatten)]
+    pub(crate) container: ContainerArgs,
     #[command(flatten)]
     pub(crate) history: HistoryArgs,
 }
@@ -304,7 +324,9 @@ pub(crate) struct VerifyArgs {
     pub(crate) workspace: Option<PathBuf>,
     /// With --rerun: how to isolate, as for `execute`.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend, requires = "rerun")]
-    pub(crate) backend: Option<Choice>,
+    pub(crate) backend: Option<BackendName>,
+    #[command(flatten)]
+    pub(crate) container: ContainerArgs,
     /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -368,6 +390,7 @@ Examples:
   cofferdam run --timeout 2s --memory 64m --workspace ./job:rw --stdin input.txt -- ./solve
   cofferdam run --json -- sh -c 'echo out; echo err >&2; exit 3'
   cofferdam run --backend gvisor --workspace ./job -- ./suspicious
+  cofferdam run --backend docker --image python:3.13 -- python3 -c 'print(\"hello\")'
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
   cofferdam run --language c main.c --inputs tests/

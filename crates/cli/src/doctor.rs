@@ -5,15 +5,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
 use cofferdam_contract::codes;
+use cofferdam_contract::request::BackendName;
 use cofferdam_engine::doctor::{self, Exactness, Finding, LimitFinding, Mark, Report};
 use cofferdam_engine::host::Host;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use serde::Serialize;
 
-use crate::arguments::DoctorArgs;
+use crate::arguments::{ContainerArgs, DoctorArgs, Places};
+use crate::containers;
 use crate::failure::{self, Failure};
 use crate::seal::pretty;
 
-pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn doctor(args: &DoctorArgs, places: Places) -> Result<ExitCode, Failure> {
+    let docker = daemon(places);
     // Ctrl-C ends the trial at hand and not us, so that nothing of it stays behind.
     let cancel = cofferdam_engine::cancel_on_signals()?;
     let report = doctor::examine(&Host::detect(), Some(cancel.as_fd()));
@@ -22,9 +26,12 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::from(codes::EXIT_CANCELED));
     }
     let text = if args.json {
-        pretty(&report)?
+        pretty(&Whole {
+            report: &report,
+            docker: &docker,
+        })?
     } else {
-        table(&report, Paint::of_terminal())
+        table(&report, &docker, Paint::of_terminal())
     };
     failure::print(&text)?;
     Ok(if report.works {
@@ -32,6 +39,26 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    docker: &'a Finding,
+}
+
+/// Whether a container daemon answers. Nothing here needs one, so that none is no defect.
+fn daemon(places: Places) -> Finding {
+    let args = ContainerArgs::default();
+    match containers::load(places.config, BackendName::Docker, &args) {
+        Ok(settings) => containers::examine(&settings),
+        Err(_) => containers::missing(
+            "what the configuration or DOCKER_HOST says about it cannot be used".to_owned(),
+            "`cofferdam images list` tells what is wrong".to_owned(),
+        ),
+    }
 }
 
 fn is_readable(cancel: &OwnedFd) -> bool {
@@ -84,7 +111,7 @@ struct Row {
     fix: Option<String>,
 }
 
-fn table(report: &Report, paint: Paint) -> String {
+fn table(report: &Report, docker: &Finding, paint: Paint) -> String {
     let host = &report.host;
     let mut text = format!(
         "Linux {} on {}, {} CPUs, uid {} ({})",
@@ -103,7 +130,8 @@ fn table(report: &Report, paint: Paint) -> String {
     let mut rows: Vec<Row> = report.limits.iter().map(limit_row).collect();
     section(&mut text, "LIMITS", &mut rows, paint);
     text.push('\n');
-    let mut rows: Vec<Row> = report.backends.iter().map(layer_row).collect();
+    let backends = report.backends.iter().chain([docker]);
+    let mut rows: Vec<Row> = backends.map(layer_row).collect();
     section(&mut text, "OTHER BACKENDS", &mut rows, paint);
     let sum = if report.works {
         "`cofferdam run` works here with its defaults."
@@ -238,6 +266,16 @@ mod tests {
         }
     }
 
+    fn docker() -> Finding {
+        Finding {
+            name: "docker",
+            mark: Mark::Ok,
+            found: "20.10".to_owned(),
+            why: None,
+            fix: None,
+        }
+    }
+
     #[test]
     fn the_table_is_aligned_and_says_why_below_the_line() {
         let expected = "\
@@ -256,16 +294,17 @@ LIMITS
 OTHER BACKENDS
   missing  bubblewrap  -
            why: there is no `bwrap`
+  ok       docker      20.10
 
 `cofferdam run` works here with its defaults.
 ";
-        assert_eq!(table(&sample(), Paint::Plain), expected);
+        assert_eq!(table(&sample(), &docker(), Paint::Plain), expected);
     }
 
     #[test]
     fn colour_changes_nothing_but_the_marks() {
-        let plain = table(&sample(), Paint::Plain);
-        let mut coloured = table(&sample(), Paint::Colour);
+        let plain = table(&sample(), &docker(), Paint::Plain);
+        let mut coloured = table(&sample(), &docker(), Paint::Colour);
         for code in ["\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[0m"] {
             assert!(coloured.contains(code));
             coloured = coloured.replace(code, "");

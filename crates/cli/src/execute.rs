@@ -18,14 +18,14 @@ use cofferdam_contract::task::{SourceTask, Task};
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Recording, Sink, Streams};
-use cofferdam_server::backends::{Asked, Backends};
+use cofferdam_server::backends::Asked;
 use cofferdam_store::DataDir;
 use cofferdam_store::model::RunKind;
 use cofferdam_toolchain::Source;
 use jiff::Timestamp;
 
 use crate::arguments::{ExecuteArgs, Places};
-use crate::config::Choice;
+use crate::containers::{self, Settings};
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::language::{self, Prepared};
@@ -35,13 +35,14 @@ use crate::seal::{entropy, open, pretty};
 pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Failure> {
     // Read before signals are taken over: whoever waits for a pipe can still be ended with Ctrl-C.
     let sealed = open(&Document::read(&args.payload)?)?;
-    let backend = backend(args.backend, &sealed)?;
+    let backend = backend(args.backend, &sealed);
     let now = Timestamp::now();
     sealed
         .check_deadline(now)
         .map_err(|expired| Failure::new(ErrorCode::PayloadExpired, expired.to_string()))?;
     let dir = history::place(places.data_dir.clone());
     let place = place(backend, args.workspace.as_deref());
+    let docker = containers::load(places.config.clone(), backend, &args.container)?;
     let settings = history::settings(places.config)?;
     let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
     if let Some(recording) = &mut recording {
@@ -49,7 +50,14 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         recording.payload = Some(sealed.json().clone());
     }
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
-    let (envelope, record) = answer(&sealed, place, dir.as_ref(), &args.worker, recording)?;
+    let (envelope, record) = answer(
+        &sealed,
+        place,
+        docker,
+        dir.as_ref(),
+        &args.worker,
+        recording,
+    )?;
     failure::print(&pretty(&envelope)?)?;
     history::tell_unrecorded(&record);
     history::afterwards(&record, kept_in.as_ref(), &settings);
@@ -63,20 +71,11 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
 const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
 
 /// Native unless another one is named: a payload is a stranger's, and where it runs is not a matter of defaults. WebAssembly has only one place to run.
-pub(crate) fn backend(choice: Option<Choice>, sealed: &Sealed) -> Result<BackendName, Failure> {
-    match choice {
-        None => Ok(match &sealed.payload().task {
-            Task::Wasm(_) => BackendName::Wasm,
-            Task::Command(_) | Task::Source(_) | Task::Project(_) => BackendName::Native,
-        }),
-        Some(Choice::Here(backend)) => Ok(backend),
-        Some(Choice::Later(name)) => {
-            let message = format!(
-                "--backend: the {name} backend is not in this version; use native, wasm or host"
-            );
-            Err(Failure::new(ErrorCode::BackendUnavailable, message))
-        }
-    }
+pub(crate) fn backend(named: Option<BackendName>, sealed: &Sealed) -> BackendName {
+    named.unwrap_or(match &sealed.payload().task {
+        Task::Wasm(_) => BackendName::Wasm,
+        Task::Command(_) | Task::Source(_) | Task::Project(_) => BackendName::Native,
+    })
 }
 
 pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace {
@@ -93,6 +92,7 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
 pub(crate) fn answer(
     sealed: &Sealed,
     place: RunPlace,
+    docker: Settings,
     dir: Option<&DataDir>,
     worker: &str,
     recording: Option<Recording>,
@@ -125,7 +125,7 @@ pub(crate) fn answer(
         },
         seed: None,
     };
-    let record = Backends::of_process(dir).run(
+    let record = containers::backends(dir, docker).run(
         None,
         &asked,
         grant,

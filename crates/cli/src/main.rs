@@ -6,6 +6,7 @@ mod audit;
 mod completions;
 mod config;
 mod config_show;
+mod containers;
 mod detect;
 mod doctor;
 mod execute;
@@ -13,6 +14,8 @@ mod export;
 mod failure;
 mod golden;
 mod history;
+#[cfg_attr(not(feature = "docker"), path = "images_absent.rs")]
+mod images;
 mod import;
 mod inputs;
 mod key;
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Import(args) => import::import(&args, places),
         Verb::Audit(args) => audit::audit(&args, places),
         Verb::Key(args) => key::key(&args),
+        Verb::Images(args) => images::images(&args, places),
         Verb::Submit(args) => remote::submit(&args),
         Verb::Watch(args) => remote::watch(&args),
         Verb::Detect(args) => detect::detect(&args),
@@ -64,7 +68,7 @@ fn main() -> ExitCode {
         Verb::Format(args) => project::format(args.act, places),
         Verb::Task(args) => project::task(*args, places),
         Verb::Golden(args) => golden::golden(args, places),
-        Verb::Doctor(args) => doctor::doctor(&args),
+        Verb::Doctor(args) => doctor::doctor(&args, places),
         Verb::Config(args) => config_show::show(args, places.config),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Man(args) => man::man(&args),

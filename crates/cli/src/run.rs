@@ -11,14 +11,14 @@ use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
-use cofferdam_server::backends::Backends;
 
 use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
-use crate::config::{self, Choice, Flags, Merged, Sources};
+use crate::config::{self, DockerFlags, Flags, Merged, Sources};
+use crate::containers;
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::inputs::{self, Each, OneInput};
@@ -52,12 +52,16 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     });
     let merged = config::load(Sources::of_process(
         places.config,
-        flags(&args.limits, args.backend),
+        Flags {
+            docker: containers::flags(&args.container),
+            ..flags(&args.limits, args.backend)
+        },
         built_in,
     ))
     .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
     let asked = wasm::asked(&mut args, merged.backend.value, code.is_some())?;
-    let backends = Backends::of_process(history::place(places.data_dir.clone()).as_ref());
+    let docker = containers::settings(&merged, &args.container)?;
+    let backends = containers::backends(history::place(places.data_dir.clone()).as_ref(), docker);
     let mut recording =
         history::recording(&args.history, places.data_dir.clone(), &merged.history)?;
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
@@ -150,7 +154,7 @@ fn tell(record: &RunRecord, code: Option<&Prepared>, json: bool) -> Result<u8, F
     }
 }
 
-pub(crate) fn flags(limits: &LimitArgs, backend: Option<Choice>) -> Flags {
+pub(crate) fn flags(limits: &LimitArgs, backend: Option<BackendName>) -> Flags {
     Flags {
         backend,
         wall_time: limits.timeout,
@@ -161,6 +165,7 @@ pub(crate) fn flags(limits: &LimitArgs, backend: Option<Choice>) -> Flags {
         disk: limits.disk,
         open_files: limits.open_files,
         cpus: limits.cpus,
+        docker: DockerFlags::default(),
     }
 }
 

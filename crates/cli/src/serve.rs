@@ -17,9 +17,7 @@ use cofferdam_store::{DataDir, data_dir};
 
 use crate::arguments::Places;
 use crate::arguments::serve::{ServeArgs, TokenArgs, TokenScope, TokenVerb};
-use crate::config::{
-    self, Choice, Flags, HistorySettings, ServeKey, ServeSettings, Sources, Switch,
-};
+use crate::config::{self, Flags, HistorySettings, ServeKey, ServeSettings, Sources, Switch};
 use crate::failure::{self, Failure};
 use crate::history;
 
@@ -44,7 +42,7 @@ fn configured(
     let lookup = |name: &str| std::env::var_os(name);
     let flags = Flags {
         // The daemon has no other; its section of the limits is the one that counts.
-        backend: Some(Choice::Here(BackendName::Native)),
+        backend: Some(BackendName::Native),
         ..Flags::default()
     };
     let sources = Sources::of_process(named, flags, Limits::DEFAULT);

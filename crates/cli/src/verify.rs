@@ -1,5 +1,6 @@
 //! `cofferdam verify`: does an envelope answer its payload? Believes nothing that the worker says; with `--rerun` it does the work again.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cofferdam_contract::canonical;
@@ -13,6 +14,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::arguments::{Places, VerifyArgs};
+use crate::containers;
 use crate::execute;
 use crate::failure::visible;
 use crate::failure::{self, Failure};
@@ -37,9 +39,10 @@ pub(crate) fn verify(args: &VerifyArgs, places: Places) -> Result<ExitCode, Fail
                 .map(Problems::into_vec)
                 .unwrap_or_default();
             let dir = history::place(places.data_dir);
+            let config = places.config;
             let rerun = args
                 .rerun
-                .then(|| rerun(args, &sealed, &envelope, dir.as_ref()));
+                .then(|| rerun(args, &sealed, &envelope, config, dir.as_ref()));
             (problems, rerun.transpose()?)
         }
     };
@@ -83,13 +86,13 @@ fn rerun(
     args: &VerifyArgs,
     sealed: &Sealed,
     claimed: &ResultEnvelope,
+    config: Option<PathBuf>,
     dir: Option<&DataDir>,
 ) -> Result<Rerun, Failure> {
-    let place = execute::place(
-        execute::backend(args.backend, sealed)?,
-        args.workspace.as_deref(),
-    );
-    let (ours, _) = execute::answer(sealed, place, dir, "verifier", None)?;
+    let backend = execute::backend(args.backend, sealed);
+    let docker = containers::load(config, backend, &args.container)?;
+    let place = execute::place(backend, args.workspace.as_deref());
+    let (ours, _) = execute::answer(sealed, place, docker, dir, "verifier", None)?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));
     let mut differences = Vec::new();
     let mut compare = |field: &str, same: bool, claimed: String, ours: String| {

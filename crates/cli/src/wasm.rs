@@ -16,7 +16,7 @@ pub(crate) fn asked(
     backend: BackendName,
     is_code: bool,
 ) -> Result<Asked, Failure> {
-    if let (BackendName::Wasm, true) = (backend, is_code) {
+    if let (BackendName::Wasm | BackendName::Docker, true) = (backend, is_code) {
         return Err(Failure::problem(
             "--language",
             backend.as_str(),

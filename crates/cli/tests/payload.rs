@@ -678,9 +678,9 @@ fn what_this_version_cannot_do_is_refused_and_not_tried() {
         "execute".as_ref(),
         payload.as_ref(),
         "--backend".as_ref(),
-        "docker".as_ref(),
+        "wasm".as_ref(),
     ]);
-    assert_refused(&done, "backend.unavailable");
+    assert_refused(&done, "backend.unsupported_task");
     let done = cofferdam(&[
         "execute".as_ref(),
         payload.as_ref(),

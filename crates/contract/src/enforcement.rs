@@ -49,6 +49,8 @@ pub enum Enforcer {
     WasmTable,
     /// A WebAssembly program has no means to pass this limit.
     WasmAbsent,
+    /// The container daemon, which has the kernel hold it.
+    Docker,
     /// Asked for, not enforceable here, and the caller said that this is all right.
     Waived,
     /// The caller asked for no limit.
@@ -76,7 +78,7 @@ pub enum UnknownName {
 }
 
 impl Enforcer {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Supervisor,
         Self::Cgroup1,
         Self::Cgroup2,
@@ -89,6 +91,7 @@ impl Enforcer {
         Self::WasmMemory,
         Self::WasmTable,
         Self::WasmAbsent,
+        Self::Docker,
         Self::Waived,
         Self::Unlimited,
     ];
@@ -107,6 +110,7 @@ impl Enforcer {
             Self::WasmMemory => "wasm-memory",
             Self::WasmTable => "wasm-table",
             Self::WasmAbsent => "wasm-absent",
+            Self::Docker => "docker",
             Self::Waived => "waived",
             Self::Unlimited => "unlimited",
         }

@@ -86,6 +86,8 @@ pub enum BackendName {
     Host,
     /// A WebAssembly module or component, in this process.
     Wasm,
+    /// A container of its own for each run, by the API of a Docker or Podman daemon.
+    Docker,
 }
 
 /// A request that passed validation and policy. The only thing a backend accepts, and it can only be made here.
@@ -106,6 +108,7 @@ impl BackendName {
             Self::Gvisor => "gvisor",
             Self::Host => "host",
             Self::Wasm => "wasm",
+            Self::Docker => "docker",
         }
     }
 }

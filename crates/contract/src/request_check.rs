@@ -30,6 +30,7 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
         BackendName::Bubblewrap | BackendName::Gvisor => check_outer_walls(request, &mut found),
         BackendName::Host => check_without_isolation(request, &mut found),
         BackendName::Wasm => check_wasm(request, &mut found),
+        BackendName::Docker => check_container(request, &mut found),
     }
     found.extend(request.limits.problems());
     match request.network {
@@ -241,6 +242,25 @@ fn check_wasm(request: &Request, found: &mut Vec<Problem>) {
                 fix,
             ));
         }
+    }
+}
+
+/// A container's root is its image, and nothing of the host is mounted into it: the workspace is copied.
+fn check_container(request: &Request, found: &mut Vec<Problem>) {
+    match &request.root {
+        Root::HostUsr => {}
+        Root::Dir(path) => found.push(Problem::new(
+            "root",
+            path.display(),
+            "the docker backend has an image for its root; name one with --image, or use --backend native",
+        )),
+    }
+    for (i, mount) in request.mounts.iter().enumerate() {
+        found.push(Problem::new(
+            format!("mounts[{i}]"),
+            mount.source.display(),
+            "the docker backend mounts nothing of the host; put the files into the workspace, or use --backend native",
+        ));
     }
 }
 

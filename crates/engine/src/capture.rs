@@ -1,7 +1,10 @@
 //! Drains a program's output while it runs: kept up to a cap or passed on as it comes, written to the run's journal where it has one, and counted against one limit for
 //! both streams. Never blocks: a reader that does not read slows the program down, not the supervisor, whose clock must go on.
 
+mod result;
 mod staging;
+
+pub(crate) use result::ResultDrain;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -195,14 +198,17 @@ impl Drain {
                 Ok(other) => return other,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Drained::Open,
-                Err(errno) => {
-                    self.close();
-                    self.failure = Some(errno).filter(|errno| !is_reader_gone(*errno));
-                    return Drained::ReaderGone;
-                }
+                Err(errno) => return self.lose(errno),
             }
         }
         Drained::Open
+    }
+
+    /// The caller's descriptor takes no more.
+    pub(crate) fn lose(&mut self, errno: Errno) -> Drained {
+        self.close();
+        self.failure = Some(errno).filter(|errno| !is_reader_gone(*errno));
+        Drained::ReaderGone
     }
 
     /// Gives up on what has not been read yet.
@@ -371,43 +377,6 @@ impl Drain {
             Target::Spliced { .. } => {}
         }
         Ok(())
-    }
-}
-
-/// What a program says over its result channel: kept up to a cap of its own, and never passed on or recorded as output.
-#[derive(Debug)]
-pub(crate) struct ResultDrain {
-    drain: Drain,
-    budget: Budget,
-}
-
-impl ResultDrain {
-    /// `pipe` must be non-blocking.
-    pub(crate) fn new(pipe: OwnedFd, at_most: usize) -> Result<Self, Errno> {
-        let limit = u64::try_from(at_most).unwrap_or(u64::MAX);
-        Ok(Self {
-            drain: Drain::new(Stream::Stdout, pipe, Sink::Keep { at_most })?,
-            budget: Budget {
-                left: Some(limit),
-                on_limit: OnLimit::Discard,
-            },
-        })
-    }
-
-    pub(crate) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.drain.interest()
-    }
-
-    pub(crate) fn last_interest(&mut self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.drain.last_interest()
-    }
-
-    pub(crate) fn advance(&mut self, buffer: &mut Vec<u8>) {
-        let _ = self.drain.advance(&mut self.budget, buffer, None);
-    }
-
-    pub(crate) fn into_captured(self) -> CapturedStream {
-        self.drain.into_captured()
     }
 }
 

@@ -87,17 +87,18 @@ pub(crate) fn plan(
         let number = RESULT_FD.to_string();
         request.env.push((RESULT_VARIABLE.into(), number.into()));
     }
-    if request.backend == BackendName::Wasm {
+    if let BackendName::Wasm | BackendName::Docker = request.backend {
         return Err(EngineError::Unavailable {
-            backend: "wasm",
-            why: "it is no process, and the caller did not ask the backend itself".to_owned(),
+            backend: request.backend.as_str(),
+            why: "it is no process of ours, and the caller did not ask the backend itself"
+                .to_owned(),
             fix: "use --backend native".to_owned(),
         });
     }
     let means = Means::of(&request, host)?;
     let rlimits = rlimits(&request, &means);
     let outer = match request.backend {
-        BackendName::Native | BackendName::Host | BackendName::Wasm => None,
+        BackendName::Native | BackendName::Host | BackendName::Wasm | BackendName::Docker => None,
         BackendName::Bubblewrap => {
             let (cpus, variants) = (means.cpus, means.variants);
             Some(bubblewrap::draw(&request, &rlimits, cpus, variants, host)?)
@@ -121,7 +122,7 @@ pub(crate) fn plan(
                 departure: None,
             };
             let enclosure = match request.backend {
-                BackendName::Host | BackendName::Wasm => {
+                BackendName::Host | BackendName::Wasm | BackendName::Docker => {
                     Enclosure::None(host_blueprint(means.cpus, host))
                 }
                 BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => {
@@ -296,7 +297,7 @@ impl Choice<'_> {
             }
             (Some(group), _) => group,
             (None, BackendName::Native | BackendName::Bubblewrap) => Enforcer::Rlimit,
-            (None, BackendName::Host | BackendName::Wasm) => self.unheld(
+            (None, BackendName::Host | BackendName::Wasm | BackendName::Docker) => self.unheld(
                 LimitName::Processes,
                 is_limited(&self.request.limits.processes),
                 "there is no control group, and without a user namespace the kernel counts all processes of the user",
@@ -309,7 +310,7 @@ impl Choice<'_> {
     fn memory(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
         match (group, self.request.backend) {
             (Some(group), _) => Ok(group),
-            (None, BackendName::Native | BackendName::Host | BackendName::Wasm) => Ok(Enforcer::Poll),
+            (None, BackendName::Native | BackendName::Host | BackendName::Wasm | BackendName::Docker) => Ok(Enforcer::Poll),
             (None, BackendName::Bubblewrap | BackendName::Gvisor) => self.unheld(
                 LimitName::Memory,
                 is_limited(&self.request.limits.memory),
@@ -325,10 +326,12 @@ impl Choice<'_> {
             .as_ref()
             .map(|workspace| workspace.access);
         match (self.request.backend, workspace) {
-            (BackendName::Host | BackendName::Wasm, Some(_)) => {
+            (BackendName::Host | BackendName::Wasm | BackendName::Docker, Some(_)) => {
                 vec![Enforcer::Rlimit, Enforcer::Poll]
             }
-            (BackendName::Host | BackendName::Wasm, None) => vec![Enforcer::Rlimit],
+            (BackendName::Host | BackendName::Wasm | BackendName::Docker, None) => {
+                vec![Enforcer::Rlimit]
+            }
             (
                 BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor,
                 Some(WorkspaceAccess::ReadWrite),
@@ -402,7 +405,9 @@ pub(crate) fn choose(count: usize, host: &Host) -> Vec<usize> {
 /// How many tasks the control group may hold for so many of the program's: a tool has some of its own.
 const fn tasks_in_group(backend: BackendName, processes: u64) -> u64 {
     match backend {
-        BackendName::Native | BackendName::Host | BackendName::Wasm => processes,
+        BackendName::Native | BackendName::Host | BackendName::Wasm | BackendName::Docker => {
+            processes
+        }
         BackendName::Bubblewrap => processes.saturating_add(bubblewrap::TOOL_PROCESSES),
         BackendName::Gvisor => gvisor::tasks_on_host(processes),
     }
@@ -433,7 +438,11 @@ fn rlimits(request: &Request, means: &Means) -> Vec<(Resource, u64)> {
         // Init is the namespace's first process; of bwrap's, one is outside.
         let others = match request.backend {
             BackendName::Bubblewrap => bubblewrap::TOOL_PROCESSES.saturating_sub(1),
-            BackendName::Native | BackendName::Gvisor | BackendName::Host | BackendName::Wasm => 1,
+            BackendName::Native
+            | BackendName::Gvisor
+            | BackendName::Host
+            | BackendName::Wasm
+            | BackendName::Docker => 1,
         };
         lower(Resource::Nproc, processes.saturating_add(others));
     }

@@ -67,7 +67,10 @@ pub(crate) fn place(request: &Request) -> (OsString, Vec<OsString>) {
 /// The clean environment, then what the caller added or replaced.
 pub(crate) fn environment(request: &Request) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = match request.backend {
-        BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => clean_environment(),
+        BackendName::Native
+        | BackendName::Bubblewrap
+        | BackendName::Gvisor
+        | BackendName::Docker => clean_environment(),
         // A stranger's module gets no variable that it was not given.
         BackendName::Wasm => Vec::new(),
         BackendName::Host => HOST_INHERITS
@@ -89,8 +92,8 @@ fn working_directory(request: &Request) -> OsString {
         return cwd.clone().into_os_string();
     }
     match (request.backend, &request.workspace) {
-        (BackendName::Wasm, Some(_)) => Workspace::INSIDE.into(),
-        (BackendName::Wasm, None) => HOME.into(),
+        (BackendName::Wasm | BackendName::Docker, Some(_)) => Workspace::INSIDE.into(),
+        (BackendName::Wasm | BackendName::Docker, None) => HOME.into(),
         (BackendName::Host, Some(workspace)) => workspace.path.clone().into_os_string(),
         (BackendName::Host, None) => ".".into(),
         (BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor, Some(_)) => {
@@ -128,9 +131,10 @@ pub(crate) fn name(request: &Request) -> String {
 pub(crate) fn not_found(request: &Request) -> String {
     let name = name(request);
     let inside = match request.backend {
-        BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => {
-            " inside the sandbox"
-        }
+        BackendName::Native
+        | BackendName::Bubblewrap
+        | BackendName::Gvisor
+        | BackendName::Docker => " inside the sandbox",
         BackendName::Host | BackendName::Wasm => "",
     };
     let mut message = format!("`{name}` was not found{inside}");

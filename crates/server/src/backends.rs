@@ -16,6 +16,8 @@ pub const COMPILE_VERB: &str = "wasm-compile";
 pub struct Backends {
     #[cfg(feature = "wasm")]
     wasm: Result<cofferdam_wasm::Wasm, String>,
+    #[cfg(feature = "docker")]
+    docker: cofferdam_docker::Settings,
 }
 
 /// What a request does not say.
@@ -37,6 +39,8 @@ impl Backends {
         Self {
             #[cfg(feature = "wasm")]
             wasm: wasm(dir, cofferdam_wasm::Instances::OnDemand),
+            #[cfg(feature = "docker")]
+            docker: cofferdam_docker::Settings::default(),
         }
     }
 
@@ -49,7 +53,16 @@ impl Backends {
         Self {
             #[cfg(feature = "wasm")]
             wasm: wasm(Some(dir), cofferdam_wasm::Instances::Pooled(at_once)),
+            #[cfg(feature = "docker")]
+            docker: cofferdam_docker::Settings::default(),
         }
+    }
+
+    /// With containers as somebody wants them.
+    #[cfg(feature = "docker")]
+    pub fn with_docker(mut self, docker: cofferdam_docker::Settings) -> Self {
+        self.docker = docker;
+        self
     }
 
     /// Runs a granted request to its end, in a sandbox that stands already where there is one.
@@ -67,7 +80,24 @@ impl Backends {
             | BackendName::Gvisor
             | BackendName::Host => pipeline::run_in(seat, grant, streams, host),
             BackendName::Wasm => self.run_wasm(asked, grant, streams, host),
+            BackendName::Docker => self.run_docker(grant, streams, host),
         }
+    }
+
+    #[cfg(feature = "docker")]
+    fn run_docker(
+        &self,
+        grant: Grant,
+        streams: Streams<'_>,
+        host: &Host,
+    ) -> Result<RunRecord, EngineError> {
+        cofferdam_docker::run(grant, streams, host, &self.docker)
+    }
+
+    #[cfg(not(feature = "docker"))]
+    fn run_docker(&self, _: Grant, _: Streams<'_>, _: &Host) -> Result<RunRecord, EngineError> {
+        let why = "this binary was built without it".to_owned();
+        Err(unavailable(BackendName::Docker, why))
     }
 
     #[cfg(feature = "wasm")]
@@ -79,11 +109,17 @@ impl Backends {
         host: &Host,
     ) -> Result<RunRecord, EngineError> {
         use cofferdam_wasm::{Code, Determinism};
-        let wasm = self.wasm.as_ref().map_err(|why| unavailable(why.clone()))?;
+        let wasm = self
+            .wasm
+            .as_ref()
+            .map_err(|why| unavailable(BackendName::Wasm, why.clone()))?;
         let code = match (&asked.code, grant.request().argv.first()) {
             (Some(code), _) => Code::Bytes(code.as_slice().into()),
             (None, Some(path)) => Code::File(path.into()),
-            (None, None) => return Err(unavailable("no program was named".to_owned())),
+            (None, None) => {
+                let why = "no program was named".to_owned();
+                return Err(unavailable(BackendName::Wasm, why));
+            }
         };
         let determinism = match asked.seed {
             Some(seed) => Determinism::Exact { seed },
@@ -100,13 +136,14 @@ impl Backends {
         _: Streams<'_>,
         _: &Host,
     ) -> Result<RunRecord, EngineError> {
-        Err(unavailable("this binary was built without it".to_owned()))
+        let why = "this binary was built without it".to_owned();
+        Err(unavailable(BackendName::Wasm, why))
     }
 }
 
-fn unavailable(why: String) -> EngineError {
+fn unavailable(backend: BackendName, why: String) -> EngineError {
     EngineError::Unavailable {
-        backend: "wasm",
+        backend: backend.as_str(),
         why,
         fix: "use --backend native".to_owned(),
     }

@@ -158,7 +158,7 @@ extern "C" fn watch(argument: *mut libc::c_void) -> libc::c_int {
 }
 
 /// A process of its own session, deaf to the terminal's signals: Ctrl-C is for the supervisor.
-fn shield() {
+pub(crate) fn shield() {
     let _ = rustix::process::setsid();
     let everything = u64::MAX;
     let how = libc::SIG_SETMASK.cast_unsigned() as usize;
@@ -171,16 +171,20 @@ fn shield() {
     };
 }
 
-/// Closes every descriptor but those that are used: above all our copy of the lifeline's writing end, or we would wait for ourselves.
 fn keep_only(work: &Work) {
     let mut keep = [-1; MAX_KEPT];
     let used = work.places.iter().chain([&work.wake]);
     for (slot, fd) in keep.iter_mut().zip(used) {
         *slot = *fd;
     }
+    self::keep(&mut keep);
+}
+
+/// Closes every descriptor but those that are used: above all our copy of the lifeline's writing end, or we would wait for ourselves.
+pub(crate) fn keep(keep: &mut [i32]) {
     keep.sort_unstable();
     let mut from = 0;
-    for fd in keep.into_iter().filter_map(|fd| usize::try_from(fd).ok()) {
+    for fd in keep.iter().filter_map(|fd| usize::try_from(*fd).ok()) {
         if fd > from {
             // SAFETY: this descriptor table is a copy that only this process uses; nothing in it is used but `keep`.
             let _ = unsafe { raw::syscall(libc::SYS_close_range, [from, fd - 1, 0, 0, 0, 0]) };

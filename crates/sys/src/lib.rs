@@ -15,6 +15,7 @@ mod clone;
 pub mod descendants;
 mod enclose;
 pub mod errand;
+pub mod farewell;
 pub mod guest;
 pub mod heap;
 pub mod idmap;

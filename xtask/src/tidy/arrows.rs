@@ -6,12 +6,13 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
     (STORE, &[CONTRACT]),
     (ENGINE, &[CONTRACT, SYS, STORE]),
+    (DOCKER, &[CONTRACT, ENGINE, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
     (PROJECT, &[CONTRACT]),
     (CALLBACK, &[CONTRACT, STORE]),
@@ -20,14 +21,14 @@ const ARROWS: [(&str, &[&str]); 13] = [
     (
         SERVER,
         &[
-            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, WASM,
+            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, WASM,
         ],
     ),
     (
         "cofferdam",
         &[
             CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, FLEET, SERVER, OBSERVE,
-            WASM,
+            DOCKER, WASM,
         ],
     ),
     (TESTKIT, &[]),
@@ -40,6 +41,7 @@ const TOOLCHAIN: &str = "cofferdam-toolchain";
 const PROJECT: &str = "cofferdam-project";
 const CALLBACK: &str = "cofferdam-callback";
 const OBSERVE: &str = "cofferdam-observe";
+const DOCKER: &str = "cofferdam-docker";
 const FLEET: &str = "cofferdam-fleet";
 const WASM: &str = "cofferdam-wasm";
 const SERVER: &str = "cofferdam-server";

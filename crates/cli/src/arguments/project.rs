@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use cofferdam_contract::request::BackendName;
 
 use super::{HistoryArgs, LimitArgs};
-use crate::config::Choice;
 use crate::config::spelling;
 
 /// Show what lies in a directory: projects, workspaces, package managers, test frameworks.
@@ -60,7 +60,7 @@ pub(crate) struct ActArgs {
     pub(crate) env: Vec<OsString>,
     /// How to isolate: `native`, or `host` for limits without any isolation, and with your network.
     #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
-    pub(crate) backend: Option<Choice>,
+    pub(crate) backend: Option<BackendName>,
     /// Run even if this limit cannot be enforced here. Can be given more than once.
     #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
     pub(crate) waive: Vec<String>,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::ValueEnum as _;
 use cofferdam_contract::units::Bytes;
 
-use super::{Cli, HistoryArgs, LimitArgs, OnOutputLimit, RunArgs, Verb};
+use super::{Cli, ContainerArgs, HistoryArgs, LimitArgs, OnOutputLimit, RunArgs, Verb};
 use crate::config::spelling;
 
 /// What `--capture` is when nothing is said.
@@ -76,6 +76,7 @@ impl Reading {
                 capture: CAPTURE,
                 on_output_limit: OnOutputLimit::Stop,
                 backend: None,
+                container: ContainerArgs::default(),
                 deterministic: false,
                 seed: None,
                 waive: Vec::new(),
@@ -122,6 +123,9 @@ impl Reading {
             "--cwd" => once(&mut run.cwd, value.into()),
             "--stdin" => once(&mut run.stdin, value.into()),
             "--backend" => once(&mut run.backend, spelling::backend(text(value)?).ok()?),
+            "--image" => once(&mut run.container.image, text(value)?.to_owned()),
+            "--runtime" => once(&mut run.container.runtime, text(value)?.to_owned()),
+            "--pull" => once(&mut run.container.pull, text(value)?.to_owned()),
             "--seed" => once(&mut run.seed, text(value)?.parse().ok()?),
             "--capture" => once(&mut self.capture, text(value)?.parse().ok()?),
             "--on-output-limit" => once(
@@ -210,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    const FLAGS: [&str; 29] = [
+    const FLAGS: [&str; 32] = [
         "--timeout",
         "--cpu-time",
         "--memory",
@@ -230,6 +234,9 @@ mod tests {
         "--capture",
         "--on-output-limit",
         "--backend",
+        "--image",
+        "--runtime",
+        "--pull",
         "--waive",
         "--tag",
         "--parent",
@@ -292,6 +299,7 @@ mod tests {
             "run --tag a=b --tag c --parent 019a --no-artifacts --config c.yml --data-dir d -- true",
             "run --no-history -- true",
             "run --backend wasm --deterministic --seed 7 -- prog.wasm",
+            "run --backend docker --image x:1 --runtime runsc --pull never -- true",
         ] {
             let args = words(line);
             assert!(run(&args).is_some(), "{line}");

@@ -9,9 +9,8 @@ use cofferdam_contract::request::BackendName;
 
 use super::environment::{self, Lookup, non_empty};
 use super::file::{self, Why};
-use super::setting::{BACKEND, Choice, Flags, Layer, Merged, Origin, Setting};
+use super::setting::{Flags, Layer, Merged, Setting};
 use super::shape::{self, FileLayer};
-use super::spelling;
 
 const SYSTEM_FILE: &str = "/etc/cofferdam/config.yml";
 const USER_FILE: &str = "cofferdam/config.yml";
@@ -62,9 +61,10 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
         files.extend(file_layer(&path, why, &mut problems));
     }
     let environment = environment::layer(lookup, &mut problems);
+    let said_of_docker = sources.flags.docker.clone();
     let flags = Layer::from(sources.flags);
 
-    let backend = choose_backend(&files, &environment, &flags, &mut problems);
+    let backend = choose_backend(&files, &environment, &flags);
     Problems::check(problems)?;
 
     let mut merged = Merged::built_in(sources.built_in);
@@ -77,6 +77,9 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
         for (key, values) in std::mem::take(&mut file.serve) {
             merged.serve.say(key, values);
         }
+        for (key, setting) in std::mem::take(&mut file.docker_keys) {
+            merged.docker.say(key, setting);
+        }
         let (general, section) = file.into_layers(backend.value);
         merged.overlay_limits(general);
         merged.overlay_limits(section);
@@ -85,6 +88,13 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
     merged.overlay_limits(flags);
     merged.backend = backend;
     environment::history(lookup, &mut merged.history, &mut problems);
+    let mut about_docker = Vec::new();
+    merged.docker.environment(lookup, &mut about_docker);
+    merged.docker.flags(said_of_docker, &mut about_docker);
+    // A variable that another program needs as it is must not be in the way of whoever does not use it here.
+    if merged.backend.value == BackendName::Docker {
+        problems.append(&mut about_docker);
+    }
     Problems::check(problems)?;
     Ok(merged)
 }
@@ -111,50 +121,16 @@ fn user_file(lookup: Lookup<'_>) -> Option<PathBuf> {
     Some(base.join(USER_FILE))
 }
 
-fn choose_backend(
-    files: &[FileLayer],
-    env: &Layer,
-    flags: &Layer,
-    problems: &mut Vec<Problem>,
-) -> Setting<BackendName> {
+fn choose_backend(files: &[FileLayer], env: &Layer, flags: &Layer) -> Setting<BackendName> {
     let chosen = files
         .iter()
         .map(|file| &file.general)
         .chain([env, flags])
         .filter_map(|layer| layer.backend.as_ref())
         .next_back();
-    match chosen {
-        None => Setting {
-            value: BackendName::Native,
-            origin: Origin::Default,
-        },
-        Some(Setting {
-            value: Choice::Here(value),
-            origin,
-        }) => Setting {
-            value: *value,
-            origin: origin.clone(),
-        },
-        Some(Setting {
-            value: Choice::Later(name),
-            origin,
-        }) => {
-            let field = match origin {
-                Origin::File { .. } => format!("{origin}: sandbox.{}", BACKEND.yaml),
-                Origin::Default => BACKEND.yaml.to_owned(),
-                Origin::Env { name } | Origin::Flag { name } => (*name).to_owned(),
-            };
-            problems.push(Problem::new(
-                field,
-                name,
-                spelling::not_in_this_version(name),
-            ));
-            Setting {
-                value: BackendName::Native,
-                origin: origin.clone(),
-            }
-        }
-    }
+    chosen
+        .cloned()
+        .unwrap_or_else(|| Setting::built_in(BackendName::Native))
 }
 
 #[cfg(test)]
@@ -163,6 +139,7 @@ mod tests {
 
     use cofferdam_contract::units::{Bytes, Cap};
 
+    use super::super::setting::Origin;
     use super::*;
 
     /// A host with a system file, a home and an environment of its own.
@@ -299,23 +276,17 @@ mod tests {
         assert_eq!(merged.memory.value, mib(2));
         assert_eq!(merged.wall_time.value, Cap::AtMost(Duration::from_secs(3)));
         let flags = Flags {
-            backend: Some(Choice::Here(BackendName::Host)),
+            backend: Some(BackendName::Host),
             ..Flags::default()
         };
         assert_eq!(host.load(None, flags).unwrap().memory.value, mib(9));
     }
 
     #[test]
-    fn a_later_backend_is_refused_unless_something_overrides_it() {
-        let host = Host::new().user("sandbox:\n  default_runtime: docker\n");
-        let found = host.load(None, Flags::default()).unwrap_err();
-        assert_eq!(found.len(), 1);
-        assert!(
-            found[0].contains(
-                "config.yml:2: sandbox.default_runtime: the docker backend is not in this version"
-            ),
-            "{found:?}"
-        );
+    fn a_backend_that_a_file_names_gives_way_to_the_environment() {
+        let host = Host::new().user("sandbox:\n  default_runtime: wasm\n");
+        let merged = host.load(None, Flags::default()).unwrap();
+        assert_eq!(merged.backend.value, BackendName::Wasm);
         let host = host.env("COFFERDAM_BACKEND", "native");
         let merged = host.load(None, Flags::default()).unwrap();
         assert_eq!(

@@ -2,6 +2,7 @@
 //! where it came from. Nothing is ever read from the current directory or a workspace: whoever wrote the work must not be able to
 //! choose its limits.
 
+mod docker;
 mod environment;
 mod file;
 mod history;
@@ -15,9 +16,12 @@ pub(crate) mod spelling;
 mod suggest;
 pub(crate) mod yaml;
 
+#[cfg(feature = "docker")]
+pub(crate) use docker::DockerKey;
+pub(crate) use docker::{DockerFlags, DockerSettings};
 pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};
 pub(crate) use serve::{OVERCOMMIT, ServeSettings, check as check_serve, with_otlp_headers};
 pub(crate) use serve_key::ServeKey;
-pub(crate) use setting::{Choice, Flags, Merged};
+pub(crate) use setting::{Flags, Merged};
 pub(crate) use show::{json, table};

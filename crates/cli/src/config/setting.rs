@@ -10,6 +10,7 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 
+use super::docker::{DockerFlags, DockerSettings};
 use super::history::HistorySettings;
 use super::serve::ServeSettings;
 use super::spelling;
@@ -30,18 +31,10 @@ pub(crate) enum Origin {
     Flag { name: &'static str },
 }
 
-/// A backend as configurations may name it. One that belongs to a later version is only a problem when it is the one to be used, so
-/// that a flag can override it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Choice {
-    Here(BackendName),
-    Later(&'static str),
-}
-
 /// What one source says; `None` where it says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Layer {
-    pub(crate) backend: Option<Setting<Choice>>,
+    pub(crate) backend: Option<Setting<BackendName>>,
     pub(crate) wall_time: Option<Setting<Cap<Duration>>>,
     pub(crate) cpu_time: Option<Setting<Cap<Duration>>>,
     pub(crate) memory: Option<Setting<Cap<Bytes>>>,
@@ -117,7 +110,7 @@ impl Layer {
 /// The flags of the command line that set something; the command line has parsed them already.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
-    pub(crate) backend: Option<Choice>,
+    pub(crate) backend: Option<BackendName>,
     pub(crate) wall_time: Option<Cap<Duration>>,
     pub(crate) cpu_time: Option<Cap<Duration>>,
     pub(crate) memory: Option<Cap<Bytes>>,
@@ -126,6 +119,7 @@ pub(crate) struct Flags {
     pub(crate) disk: Option<Cap<Bytes>>,
     pub(crate) open_files: Option<Cap<u64>>,
     pub(crate) cpus: Option<Cap<CpuShare>>,
+    pub(crate) docker: DockerFlags,
 }
 
 /// The result of laying all sources over each other.
@@ -142,6 +136,7 @@ pub(crate) struct Merged {
     pub(crate) cpus: Setting<Cap<CpuShare>>,
     pub(crate) history: HistorySettings,
     pub(crate) serve: ServeSettings,
+    pub(crate) docker: DockerSettings,
 }
 
 /// The names of one limit in the three places that can set it.
@@ -218,6 +213,7 @@ impl Merged {
             cpus: Setting::built_in(limits.cpus),
             history: HistorySettings::built_in(),
             serve: ServeSettings::default(),
+            docker: DockerSettings::default(),
         }
     }
 

@@ -8,8 +8,8 @@
 //! history: { stdout: 1m, max_age: 30d }                 # see the history module
 //! serve: { listen: "127.0.0.1:8080" }                   # see the serve module
 //! ```
-//!
-//! Sections for backends of later versions are checked and then not used, so that one file can serve several versions.
+
+mod docker_section;
 
 use std::path::Path;
 
@@ -18,6 +18,7 @@ use cofferdam_contract::problem::Problem;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap};
 
+use super::docker::DockerKey;
 use super::history::{HistoryKey, HistorySettings, REDACT};
 use super::serve;
 use super::serve_key::{Many, SECTIONS, ServeKey};
@@ -36,6 +37,9 @@ pub(crate) struct FileLayer {
     gvisor: Layer,
     host: Layer,
     wasm: Layer,
+    docker: Layer,
+    /// What else is said about containers, checked.
+    pub(crate) docker_keys: Vec<(DockerKey, Setting<String>)>,
     pub(crate) history: Vec<Said>,
     /// About the daemon, checked.
     pub(crate) serve: Vec<(ServeKey, Vec<Setting<String>>)>,
@@ -74,6 +78,7 @@ impl FileLayer {
             BackendName::Gvisor => (self.general, self.gvisor),
             BackendName::Host => (self.general, self.host),
             BackendName::Wasm => (self.general, self.wasm),
+            BackendName::Docker => (self.general, self.docker),
         }
     }
 }
@@ -103,24 +108,6 @@ pub(crate) fn read(path: &Path, text: &str, problems: &mut Vec<Problem>) -> File
 const SECTION_ALIASES: [(&str, LimitName); 2] = [
     ("memory_limit", LimitName::Memory),
     ("cpu_limit", LimitName::Cpus),
-];
-
-/// What a key of a later backend must hold.
-#[derive(Debug, Clone, Copy)]
-enum Check {
-    Size,
-    Duration,
-    Cpus,
-    Network,
-    Unprivileged,
-}
-
-const DOCKER: [(&str, Check); 5] = [
-    ("memory_limit", Check::Size),
-    ("cpu_limit", Check::Cpus),
-    ("timeout", Check::Duration),
-    ("network_mode", Check::Network),
-    ("privileged", Check::Unprivileged),
 ];
 
 const STACK_SIZE: &str = "stack_size";
@@ -165,7 +152,7 @@ impl Reader<'_> {
                     self.limits(&section, node, &SECTION_ALIASES, &mut layer.bubblewrap)
                 }
                 "gvisor" => self.limits(&section, node, &SECTION_ALIASES, &mut layer.gvisor),
-                "docker" => self.later(&section, node, &DOCKER),
+                "docker" => self.docker(&section, node, layer),
                 "wasm" => {
                     let rest = self.without_stack_size(&section, node);
                     self.limits(&section, rest, &SECTION_ALIASES, &mut layer.wasm);
@@ -355,22 +342,6 @@ impl Reader<'_> {
         }
     }
 
-    fn later(&mut self, section: &str, node: Node, keys: &[(&str, Check)]) {
-        for (key, node) in self.entries(section, node) {
-            let Some((_, check)) = keys.iter().find(|(name, _)| *name == key.name) else {
-                let known: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
-                self.unknown(section, &key, &known);
-                continue;
-            };
-            let field = format!("{section}.{}", key.name);
-            if let Some((line, text)) = self.scalar(&field, node)
-                && let Err(fix) = check.check(&text)
-            {
-                self.complain(Some(line), &field, &text, fix);
-            }
-        }
-    }
-
     /// The entries of a section. An empty section says nothing, which is allowed.
     fn entries(&mut self, section: &str, node: Node) -> Vec<(Key, Node)> {
         let found = match node.value {
@@ -438,26 +409,6 @@ impl Reader<'_> {
     }
 }
 
-impl Check {
-    fn check(self, text: &str) -> Result<(), String> {
-        match self {
-            Self::Size => spelling::bytes(text).map(drop),
-            Self::Duration => spelling::duration(text).map(drop),
-            Self::Cpus => spelling::cpus(text).map(drop),
-            Self::Network => match text {
-                "none" | "bridge" => Ok(()),
-                _ => {
-                    Err("is `none` or `bridge`; the host's own network is never shared".to_owned())
-                }
-            },
-            Self::Unprivileged => match text {
-                "false" => Ok(()),
-                _ => Err("is always `false`; privileged containers are never started".to_owned()),
-            },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -487,7 +438,7 @@ mod tests {
             "c.yml:6: sandbox.limits.disk: has no value",
             "c.yml:7: sandbox.limits.processes: `-1` is not a whole number",
             "c.yml:8: sandbox.docker.privileged: is always `false`",
-            "c.yml:8: sandbox.docker.network_mode: is `none` or `bridge`",
+            "c.yml:8: sandbox.docker.network_mode: is `none`:",
             "c.yml:9: sandbox.wasm: holds `key: value` lines",
             "c.yml:10: unknown key: is not known at the top; did you mean `sandbox`?",
         ];

@@ -66,6 +66,12 @@ fn rows(merged: &Merged) -> Vec<Row<'_>> {
         }),
         row(LimitName::Cpus, &merged.cpus, |share| share.to_string()),
     ];
+    let docker = merged.docker.rows().into_iter();
+    rows.extend(docker.map(|(setting, value, origin)| Row {
+        setting,
+        value,
+        origin,
+    }));
     let history = merged.history.rows().into_iter();
     rows.extend(history.map(|(setting, value, origin)| Row {
         setting,
@@ -134,63 +140,73 @@ mod tests {
     #[test]
     fn the_table_shows_setting_value_and_origin() {
         let expected = "\
-SETTING                         VALUE           ORIGIN
-sandbox.default_runtime         native          default
-sandbox.limits.timeout          5 min           flag --timeout
-sandbox.limits.cpu_time         unlimited       environment COFFERDAM_CPU_TIME
-sandbox.limits.memory           512 MiB         /etc/cofferdam/config.yml:4
-sandbox.limits.output           100 KiB         default
-sandbox.limits.processes        100             default
-sandbox.limits.disk             1 GiB           default
-sandbox.limits.open_files       1024            default
-sandbox.limits.cpus             unlimited       default
-history.enabled                 true            default
-history.stdout                  1 MiB           default
-history.stderr                  256 KiB         default
-history.truncation              smart           default
-history.artifacts               true            default
-history.artifact_size           10 MiB          default
-history.artifacts_per_run       100 MiB         default
-history.artifacts_total         2 GiB           default
-history.artifact_count          1000            default
-history.max_age                 30 d            default
-history.max_age_of_failures     90 d            default
-history.max_runs                1000000         default
-history.max_size                2 GiB           default
-serve.listen                    127.0.0.1:8080  default
-serve.concurrency               auto            default
-serve.queue                     100             default
-serve.patience.execute          0 s             default
-serve.patience.runs             0 s             default
-serve.pool                      auto            default
-serve.copies                    true            default
-serve.memory_budget             80%             default
-serve.max_timeout               1 h             default
-serve.max_output                16 MiB          default
-serve.max_disk                  4 GiB           default
-serve.max_processes             1024            default
-serve.max_open_files            16384           default
-serve.max_body                  16 MiB          default
-serve.max_bodies                256 MiB         default
-serve.max_answers               256 MiB         default
-serve.max_head                  32 KiB          default
-serve.max_connections           1024            default
-serve.head_timeout              10 s            default
-serve.body_timeout              30 s            default
-serve.request_timeout           30 s            default
-serve.remember_for              10 min          default
-serve.remember_runs             1000            default
-serve.remember_size             64 MiB          default
-serve.grace                     2 s             default
-serve.control_plane             none            default
-serve.control_plane_token_file  none            default
-serve.session_id                none            default
-serve.callbacks.allow_loopback  false           default
-serve.callbacks.allow_private   false           default
-serve.otlp.endpoint             none            default
-serve.otlp.service_name         cofferdam       default
-serve.otlp.sampling             1               default
-serve.log                       info            default
+SETTING                         VALUE                        ORIGIN
+sandbox.default_runtime         native                       default
+sandbox.limits.timeout          5 min                        flag --timeout
+sandbox.limits.cpu_time         unlimited                    environment COFFERDAM_CPU_TIME
+sandbox.limits.memory           512 MiB                      /etc/cofferdam/config.yml:4
+sandbox.limits.output           100 KiB                      default
+sandbox.limits.processes        100                          default
+sandbox.limits.disk             1 GiB                        default
+sandbox.limits.open_files       1024                         default
+sandbox.limits.cpus             unlimited                    default
+sandbox.docker.image            -                            default
+sandbox.docker.host             unix:///var/run/docker.sock  default
+sandbox.docker.pull             missing                      default
+sandbox.docker.runtime          -                            default
+sandbox.docker.init             true                         default
+sandbox.docker.stop_grace       1s                           default
+sandbox.docker.patience         30s                          default
+sandbox.docker.pull_timeout     5m                           default
+sandbox.docker.network_mode     none                         default
+sandbox.docker.privileged       false                        default
+history.enabled                 true                         default
+history.stdout                  1 MiB                        default
+history.stderr                  256 KiB                      default
+history.truncation              smart                        default
+history.artifacts               true                         default
+history.artifact_size           10 MiB                       default
+history.artifacts_per_run       100 MiB                      default
+history.artifacts_total         2 GiB                        default
+history.artifact_count          1000                         default
+history.max_age                 30 d                         default
+history.max_age_of_failures     90 d                         default
+history.max_runs                1000000                      default
+history.max_size                2 GiB                        default
+serve.listen                    127.0.0.1:8080               default
+serve.concurrency               auto                         default
+serve.queue                     100                          default
+serve.patience.execute          0 s                          default
+serve.patience.runs             0 s                          default
+serve.pool                      auto                         default
+serve.copies                    true                         default
+serve.memory_budget             80%                          default
+serve.max_timeout               1 h                          default
+serve.max_output                16 MiB                       default
+serve.max_disk                  4 GiB                        default
+serve.max_processes             1024                         default
+serve.max_open_files            16384                        default
+serve.max_body                  16 MiB                       default
+serve.max_bodies                256 MiB                      default
+serve.max_answers               256 MiB                      default
+serve.max_head                  32 KiB                       default
+serve.max_connections           1024                         default
+serve.head_timeout              10 s                         default
+serve.body_timeout              30 s                         default
+serve.request_timeout           30 s                         default
+serve.remember_for              10 min                       default
+serve.remember_runs             1000                         default
+serve.remember_size             64 MiB                       default
+serve.grace                     2 s                          default
+serve.control_plane             none                         default
+serve.control_plane_token_file  none                         default
+serve.session_id                none                         default
+serve.callbacks.allow_loopback  false                        default
+serve.callbacks.allow_private   false                        default
+serve.otlp.endpoint             none                         default
+serve.otlp.service_name         cofferdam                    default
+serve.otlp.sampling             1                            default
+serve.log                       info                         default
 ";
         assert_eq!(table(&sample()), expected);
     }
@@ -198,7 +214,7 @@ serve.log                       info            default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 13 + 34));
+        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 10 + 13 + 34));
         assert_eq!(
             shown[3],
             json!({

@@ -9,21 +9,19 @@ use std::time::Duration;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare, parse_duration};
 
-use super::setting::Choice;
 use super::suggest::nearest;
 
 /// The word for "no limit". There is no number for it.
 pub(crate) const UNLIMITED: &str = "unlimited";
 
-const BACKENDS: [BackendName; 5] = [
+const BACKENDS: [BackendName; 6] = [
     BackendName::Native,
     BackendName::Bubblewrap,
     BackendName::Gvisor,
+    BackendName::Docker,
     BackendName::Wasm,
     BackendName::Host,
 ];
-/// Backends that configurations may already name, though this version does not have them.
-pub(crate) const LATER_BACKENDS: [&str; 1] = ["docker"];
 
 /// Nothing that a value can mean is longer.
 const MAX_LEN: usize = 64;
@@ -72,13 +70,10 @@ pub(crate) fn count(text: &str) -> Result<Cap<u64>, String> {
 }
 
 /// A backend by name.
-pub(crate) fn backend(text: &str) -> Result<Choice, String> {
+pub(crate) fn backend(text: &str) -> Result<BackendName, String> {
     let text = presentable(text)?;
     if let Some(here) = BACKENDS.into_iter().find(|name| name.as_str() == text) {
-        return Ok(Choice::Here(here));
-    }
-    if let Some(later) = LATER_BACKENDS.into_iter().find(|name| *name == text) {
-        return Ok(Choice::Later(later));
+        return Ok(here);
     }
     let known = BACKENDS.map(BackendName::as_str);
     Err(match nearest(text, &known) {
@@ -88,12 +83,6 @@ pub(crate) fn backend(text: &str) -> Result<Choice, String> {
             known.join(", ")
         ),
     })
-}
-
-/// What to say about a backend that this version does not have.
-pub(crate) fn not_in_this_version(name: &str) -> String {
-    let known = BACKENDS.map(BackendName::as_str).join(" or ");
-    format!("the {name} backend is not in this version; write {known}")
 }
 
 fn cap<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Cap<T>, String> {
@@ -149,8 +138,8 @@ mod tests {
             Ok(Some(1500))
         );
         assert_eq!(count("100"), Ok(Cap::AtMost(100)));
-        assert_eq!(backend("host"), Ok(Choice::Here(BackendName::Host)));
-        assert_eq!(backend("docker"), Ok(Choice::Later("docker")));
+        assert_eq!(backend("host"), Ok(BackendName::Host));
+        assert_eq!(backend("docker"), Ok(BackendName::Docker));
     }
 
     #[test]

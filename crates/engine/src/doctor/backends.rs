@@ -27,7 +27,7 @@ fn try_one(bench: &Bench<'_>, backend: BackendName) -> Finding {
     let tool = match backend {
         BackendName::Bubblewrap => bubblewrap::find(),
         BackendName::Gvisor => gvisor::find(),
-        BackendName::Native | BackendName::Host | BackendName::Wasm => {
+        BackendName::Native | BackendName::Host | BackendName::Wasm | BackendName::Docker => {
             return Finding::ok(name, "needs nothing");
         }
     };

@@ -279,6 +279,7 @@ fn exactness(limit: LimitName, by: Option<&EnforcedBy>) -> Exactness {
             | Enforcer::Cgroup2
             | Enforcer::Rlimit
             | Enforcer::Tmpfs
+            | Enforcer::Docker
             | Enforcer::Affinity,
             _,
         ) => Exactness::Kernel,

@@ -1,0 +1,75 @@
+//! What the command line and the configuration say about containers, as the docker backend takes it.
+
+#[cfg_attr(not(feature = "docker"), path = "containers/absent.rs")]
+mod daemon;
+
+use std::path::PathBuf;
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::request::BackendName;
+use cofferdam_engine::doctor::{Finding, Mark};
+
+use crate::arguments::ContainerArgs;
+use crate::config::{self, DockerFlags, Flags, Merged, Sources};
+use crate::failure::Failure;
+
+pub(crate) use daemon::{Settings, backends, examine};
+
+pub(crate) fn flags(args: &ContainerArgs) -> DockerFlags {
+    DockerFlags {
+        image: args.image.clone(),
+        runtime: args.runtime.clone(),
+        pull: args.pull.clone(),
+    }
+}
+
+/// For a run whose configuration is known. A flag that would do nothing is a mistake.
+pub(crate) fn settings(merged: &Merged, args: &ContainerArgs) -> Result<Settings, Failure> {
+    let settings = daemon::of_configuration(&merged.docker);
+    if merged.backend.value == BackendName::Docker {
+        return Ok(daemon::with_bar(settings));
+    }
+    let given = [
+        ("--image", &args.image),
+        ("--runtime", &args.runtime),
+        ("--pull", &args.pull),
+    ];
+    for (name, value) in given {
+        if let Some(value) = value {
+            let backend = merged.backend.value.as_str();
+            let fix = format!(
+                "is for containers, and this runs in the {backend} backend; add --backend docker"
+            );
+            return Err(Failure::problem(name, value, fix));
+        }
+    }
+    Ok(settings)
+}
+
+/// For a verb that knows its backend and asks the configuration about nothing else.
+pub(crate) fn load(
+    config: Option<PathBuf>,
+    backend: BackendName,
+    args: &ContainerArgs,
+) -> Result<Settings, Failure> {
+    let flags = Flags {
+        backend: Some(backend),
+        docker: flags(args),
+        ..Flags::default()
+    };
+    let merged = config::load(Sources::of_process(config, flags, Limits::DEFAULT))
+        .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    settings(&merged, args)
+}
+
+/// What the doctor says where there is no daemon to be used.
+pub(crate) fn missing(why: String, fix: String) -> Finding {
+    Finding {
+        name: BackendName::Docker.as_str(),
+        mark: Mark::Missing,
+        found: "no daemon answers; only --backend docker needs one".to_owned(),
+        why: Some(why),
+        fix: Some(fix),
+    }
+}

@@ -1,0 +1,121 @@
+//! What is done when a container has ended and is still there: its state asked for, its program's last word found out, its files brought back.
+
+use std::time::Duration;
+
+use bollard::models::ContainerState;
+use bollard::query_parameters::InspectContainerOptions;
+use cofferdam_contract::ending::{DiskPlace, StopCause};
+use cofferdam_contract::enforcement::Enforcement;
+use cofferdam_contract::record::Change;
+use cofferdam_contract::request::{Request, WorkspaceAccess};
+use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_contract::usage::Usage;
+use cofferdam_engine::error::EngineError;
+use jiff::Timestamp;
+
+use crate::course::{Failed, Finished, Place};
+use crate::files::{self, Manifest};
+use crate::watch::Seen;
+use crate::{daemon, hold, last_word};
+
+impl Place<'_> {
+    pub(crate) async fn finish(
+        &self,
+        request: &Request,
+        id: &str,
+        seen: Seen,
+        sent: Option<Manifest>,
+        enforced_by: Enforcement,
+    ) -> Result<Finished, Failed> {
+        let found = self
+            .client
+            .inspect_container(id, None::<InspectContainerOptions>)
+            .await
+            .map_err(|error| Failed::Lost(daemon::lost(&error)))?;
+        let state = found.state.unwrap_or_default();
+        let code = state.exit_code.unwrap_or(seen.code);
+        let out_of_memory = state.oom_killed == Some(true) || seen.counted.memory_kills > 0;
+        let limits = &request.limits;
+        let refused = match (out_of_memory, limits.memory, limits.processes) {
+            (true, Cap::AtMost(limit), _) => Some(StopCause::Memory { limit }),
+            (false, _, Cap::AtMost(limit)) if seen.counted.processes_refused > 0 => {
+                Some(StopCause::Processes { limit })
+            }
+            _ => None,
+        };
+        let report = last_word::of(
+            self.client,
+            self.flavour,
+            id,
+            code,
+            request,
+            self.image,
+            self.settings,
+        )
+        .await;
+        let (brought, trouble) = self.bring(request, id, sent).await;
+        let mut end = self.end(
+            Usage {
+                wall: lasted(&state).unwrap_or(seen.wall),
+                cpu: seen.counted.cpu,
+                memory_peak: seen.counted.memory_peak.map(Bytes::new),
+                processes_peak: seen.counted.processes_peak,
+                output: Bytes::new(0),
+                disk: None,
+            },
+            enforced_by,
+            report,
+        );
+        end.cause = seen.cause;
+        end.refused = refused;
+        if let Some(Brought { changes, is_over }) = brought {
+            end.changes = changes;
+            if let (true, Cap::AtMost(limit), None) = (is_over, limits.disk, &end.cause) {
+                let place = DiskPlace::Workspace;
+                end.cause = Some(StopCause::Disk { limit, place });
+            }
+        }
+        Ok(Finished { end, trouble })
+    }
+
+    /// What the program left, where it could leave anything.
+    async fn bring(
+        &self,
+        request: &Request,
+        id: &str,
+        sent: Option<Manifest>,
+    ) -> (Option<Brought>, Option<EngineError>) {
+        let (Some(workspace), Some(sent)) = (&request.workspace, sent) else {
+            return (None, None);
+        };
+        if !hold::writable(request) {
+            return (None, None);
+        }
+        let client = daemon::patient(self.client, self.settings.pull_patience);
+        let most = request.limits.disk.at_most().map(Bytes::get);
+        match files::bring(&client, id, workspace, sent, most).await {
+            Ok(brought) => {
+                let is_cow = workspace.access == WorkspaceAccess::CopyOnWrite;
+                let brought = Brought {
+                    changes: is_cow.then_some(brought.changes),
+                    is_over: brought.is_over,
+                };
+                (Some(brought), None)
+            }
+            Err(trouble) => (None, Some(trouble.into_error())),
+        }
+    }
+}
+
+/// From the start to the end, by the daemon's clock.
+fn lasted(state: &ContainerState) -> Option<Duration> {
+    let time = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
+    let lasted = time(&state.finished_at)?.duration_since(time(&state.started_at)?);
+    lasted.try_into().ok()
+}
+
+/// What came back of a workspace.
+struct Brought {
+    changes: Option<Vec<Change>>,
+    is_over: bool,
+}

@@ -1,0 +1,11 @@
+//! A workspace on its way into a container and back: copied as an archive both ways, so that no path of the host means anything to the daemon and no path of the
+//! container means anything to the host.
+
+mod beneath;
+mod download;
+mod manifest;
+mod upload;
+
+pub(crate) use download::bring;
+pub(crate) use manifest::Manifest;
+pub(crate) use upload::send;

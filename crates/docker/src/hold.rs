@@ -1,0 +1,188 @@
+//! Which limit is held by what in a container, and the refusal of one that the daemon says it cannot hold.
+
+use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
+use cofferdam_contract::request::{Request, WorkspaceAccess};
+use cofferdam_contract::units::Cap;
+use cofferdam_engine::error::EngineError;
+
+/// Whether somebody can look at how much a writable workspace holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watched {
+    Yes,
+    No,
+}
+
+/// Decides for every limit, from what the daemon warned of when it made the container.
+pub(crate) fn enforcement(
+    request: &Request,
+    warnings: &[String],
+    workspace: Watched,
+) -> Result<Enforcement, EngineError> {
+    let limits = &request.limits;
+    let mut held = Enforcement::new();
+    let mut hold = |limit: LimitName, asked: bool, by: Vec<Enforcer>| {
+        let by = if asked { by } else { vec![Enforcer::Unlimited] };
+        held.insert(limit, EnforcedBy(by));
+    };
+    let docker = || vec![Enforcer::Docker];
+    hold(
+        LimitName::WallTime,
+        is_limited(&limits.wall_time),
+        vec![Enforcer::Supervisor],
+    );
+    hold(
+        LimitName::Output,
+        is_limited(&limits.output),
+        vec![Enforcer::Supervisor],
+    );
+    hold(
+        LimitName::CpuTime,
+        is_limited(&limits.cpu_time),
+        vec![Enforcer::Poll],
+    );
+    hold(LimitName::Memory, is_limited(&limits.memory), docker());
+    hold(
+        LimitName::Processes,
+        is_limited(&limits.processes),
+        docker(),
+    );
+    hold(
+        LimitName::OpenFiles,
+        is_limited(&limits.open_files),
+        docker(),
+    );
+    hold(LimitName::Cpus, is_limited(&limits.cpus), docker());
+    let disk = match writable(request) {
+        true => vec![Enforcer::Docker, Enforcer::Poll],
+        false => docker(),
+    };
+    hold(LimitName::Disk, is_limited(&limits.disk), disk);
+    let mut unheld: Vec<(LimitName, String)> = warnings
+        .iter()
+        .filter_map(|warning| Some((about(warning)?, warning.clone())))
+        .collect();
+    if writable(request) && workspace == Watched::No {
+        let why =
+            "the workspace is a volume of the daemon's, and its size cannot be looked at from here";
+        unheld.push((LimitName::Disk, why.to_owned()));
+    }
+    for (limit, why) in unheld {
+        let is_asked = held
+            .get(&limit)
+            .is_some_and(|by| by.0 != [Enforcer::Unlimited]);
+        if !is_asked {
+            continue;
+        }
+        if !request.waived.contains(&limit) {
+            let fix = match limit {
+                LimitName::Disk => "run as root beside the daemon, or show the workspace read-only",
+                _ => "enable the controller for the daemon",
+            };
+            return Err(EngineError::Unenforceable {
+                limit,
+                why,
+                fix: fix.to_owned(),
+            });
+        }
+        held.insert(limit, EnforcedBy(vec![Enforcer::Waived]));
+    }
+    Ok(held)
+}
+
+/// Whether the program can write to its workspace.
+pub(crate) fn writable(request: &Request) -> bool {
+    request
+        .workspace
+        .as_ref()
+        .is_some_and(|workspace| match workspace.access {
+            WorkspaceAccess::ReadWrite | WorkspaceAccess::CopyOnWrite => true,
+            WorkspaceAccess::ReadOnly => false,
+        })
+}
+
+/// The limit that a daemon's warning is about. Docker drops a limit that its kernel does not have and only warns; `Limitation discarded` is how that reads.
+fn about(warning: &str) -> Option<LimitName> {
+    let warning = warning.to_lowercase();
+    let names = [
+        ("pids", LimitName::Processes),
+        ("cpu", LimitName::Cpus),
+        ("cfs", LimitName::Cpus),
+        ("swap", LimitName::Memory),
+        ("memory", LimitName::Memory),
+    ];
+    let is_loss = warning.contains("discarded") || warning.contains("not support");
+    names
+        .into_iter()
+        .find(|(word, _)| is_loss && warning.contains(word))
+        .map(|(_, limit)| limit)
+}
+
+fn is_limited<T: Copy>(cap: &Cap<T>) -> bool {
+    cap.at_most().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::tests::request;
+
+    fn by(held: &Enforcement, limit: LimitName) -> String {
+        held[&limit].to_string()
+    }
+
+    #[test]
+    fn every_limit_has_somebody_who_holds_it() {
+        let mut request = request(&["true"]);
+        let held = enforcement(&request, &[], Watched::No).unwrap();
+        assert_eq!(held.len(), LimitName::ALL.len());
+        assert_eq!(by(&held, LimitName::Memory), "docker");
+        assert_eq!(by(&held, LimitName::CpuTime), "poll");
+        assert_eq!(by(&held, LimitName::Cpus), "unlimited");
+        request.limits.memory = Cap::Unlimited;
+        let held = enforcement(&request, &[], Watched::No).unwrap();
+        assert_eq!(by(&held, LimitName::Memory), "unlimited");
+    }
+
+    #[test]
+    fn a_limit_that_the_daemon_drops_is_refused_unless_it_was_waived() {
+        let warnings = [
+            (
+                "Your kernel does not support memory limit capabilities or the cgroup is not mounted. Limitation discarded.",
+                LimitName::Memory,
+            ),
+            (
+                "Your kernel does not support swap limit capabilities or the cgroup is not mounted. Memory limited without swap.",
+                LimitName::Memory,
+            ),
+            (
+                "Your kernel does not support PIDs limit capabilities or the cgroup is not mounted. PIDs limit discarded.",
+                LimitName::Processes,
+            ),
+        ];
+        for (warning, limit) in warnings {
+            let mut request = request(&["true"]);
+            let said = [warning.to_owned()];
+            let error = enforcement(&request, &said, Watched::No).unwrap_err();
+            let is_named = matches!(&error, EngineError::Unenforceable { limit: named, .. } if *named == limit);
+            assert!(is_named, "{error}");
+            request.waived = vec![limit];
+            let held = enforcement(&request, &said, Watched::No).unwrap();
+            assert_eq!(by(&held, limit), "waived");
+        }
+        let request = request(&["true"]);
+        let harmless = ["Published ports are discarded when using host network mode".to_owned()];
+        assert!(enforcement(&request, &harmless, Watched::No).is_ok());
+    }
+
+    #[test]
+    fn a_writable_workspace_needs_somebody_who_looks() {
+        let mut request = request(&["true"]);
+        request.workspace = Some(cofferdam_contract::request::Workspace {
+            path: "/x".into(),
+            access: WorkspaceAccess::ReadWrite,
+        });
+        assert!(enforcement(&request, &[], Watched::No).is_err());
+        let held = enforcement(&request, &[], Watched::Yes).unwrap();
+        assert_eq!(by(&held, LimitName::Disk), "docker+poll");
+    }
+}

@@ -1,0 +1,76 @@
+//! Removing what a crash left: containers and volumes of ours whose owner is gone, or whose time is long over. Nothing without our label is touched.
+
+use std::collections::HashMap;
+
+use bollard::Docker;
+use bollard::query_parameters::{
+    ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
+    RemoveVolumeOptionsBuilder,
+};
+
+use crate::container::{MANAGED, OWNER, UNTIL};
+use crate::owner::{Owner, Presence};
+
+/// Removes orphans. What cannot be removed now is tried again at the next start.
+pub(crate) async fn sweep_best_effort(client: &Docker, here: &Owner, now: u64) {
+    let ours = HashMap::from([("label", vec![format!("{MANAGED}=true")])]);
+    let listing = ListContainersOptionsBuilder::default()
+        .all(true)
+        .filters(&ours)
+        .build();
+    let containers = client.list_containers(Some(listing)).await;
+    let mut removed = false;
+    for container in containers.unwrap_or_default() {
+        let labels = container.labels.unwrap_or_default();
+        if let (Some(id), true) = (container.id, is_orphan(&labels, here, now)) {
+            let how = RemoveContainerOptionsBuilder::default()
+                .force(true)
+                .v(true)
+                .build();
+            let _ = client.remove_container(&id, Some(how)).await;
+            removed = true;
+        }
+    }
+    // A volume goes with its container; one alone is what a crash of the daemon itself leaves.
+    if !removed {
+        return;
+    }
+    let listing = ListVolumesOptionsBuilder::default().filters(&ours).build();
+    let volumes = client.list_volumes(Some(listing)).await;
+    let volumes = volumes.ok().and_then(|found| found.volumes);
+    for volume in volumes.unwrap_or_default() {
+        if is_orphan(&volume.labels, here, now) {
+            let how = RemoveVolumeOptionsBuilder::default().build();
+            let _ = client.remove_volume(&volume.name, Some(how)).await;
+        }
+    }
+}
+
+fn is_orphan(labels: &HashMap<String, String>, here: &Owner, now: u64) -> bool {
+    let until = labels.get(UNTIL).and_then(|until| until.parse().ok());
+    if until.is_some_and(|until: u64| until < now) {
+        return true;
+    }
+    let owner = labels.get(OWNER).and_then(|label| Owner::from_label(label));
+    owner.is_some_and(|owner| owner.presence(here) == Presence::Gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_time_is_over_is_an_orphan_whoever_owns_it() {
+        let here = Owner::current();
+        let labels = |until: &str| {
+            HashMap::from([
+                (OWNER.to_owned(), here.to_label()),
+                (UNTIL.to_owned(), until.to_owned()),
+            ])
+        };
+        assert!(is_orphan(&labels("99"), &here, 100));
+        assert!(!is_orphan(&labels("100"), &here, 100));
+        assert!(!is_orphan(&labels("soon"), &here, 100));
+        assert!(!is_orphan(&HashMap::new(), &here, 100));
+    }
+}

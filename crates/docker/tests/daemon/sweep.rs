@@ -1,0 +1,64 @@
+//! What a crash left goes, and nothing else.
+
+use cofferdam_testkit::docker::{Dockerd, IMAGE};
+
+use crate::support::{exited, script, settings, try_run};
+
+/// The label of an owner that is this process but for its birth.
+fn owner(pid: u32, born: &str) -> String {
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let namespace: String = namespace
+        .to_string_lossy()
+        .chars()
+        .filter(char::is_ascii_digit)
+        .collect();
+    let (machine, boot) = (
+        read("/etc/machine-id"),
+        read("/proc/sys/kernel/random/boot_id"),
+    );
+    format!("cofferdam.owner={machine}/{boot}/{namespace}/{pid}/{born}")
+}
+
+fn born() -> String {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    rest.split_whitespace().nth(19).unwrap().to_owned()
+}
+
+#[test]
+fn a_sweep_removes_containers_whose_owner_is_gone_and_no_other() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let own = std::process::id();
+    let make = |name: &str, labels: &[&str]| {
+        let mut args = vec!["run", "--detach", "--network", "none", "--name", name];
+        for label in labels {
+            args.extend(["--label", label]);
+        }
+        args.extend([IMAGE, "sleep", "1000"]);
+        daemon.docker(&args);
+    };
+    let ours = "cofferdam.managed=true";
+    make("orphan", &[ours, &owner(own, "1")]);
+    make(
+        "late",
+        &[ours, &owner(own, &born()), "cofferdam.until=1000000000"],
+    );
+    make("alive", &[ours, &owner(own, &born())]);
+    make("elsewhere", &[ours, "cofferdam.owner=m/b/1/1/1"]);
+    make("strange", &[ours, "cofferdam.owner=x"]);
+    make("stranger", &[&owner(own, "1")]);
+    let record = try_run(script("echo hi"), &settings(&daemon)).unwrap();
+    exited(&record, 0);
+    let names = daemon.docker(&["ps", "--all", "--format", "{{.Names}}"]);
+    let mut names: Vec<&str> = names.lines().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["alive", "elsewhere", "strange", "stranger"]);
+}

@@ -1,0 +1,168 @@
+//! A daemon that is missing, refuses, is slow or goes away.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::request::Grant;
+use cofferdam_docker::{Endpoint, Settings};
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{Input, Recording, Streams};
+use cofferdam_store::adopt::{self, Keeping, Purpose};
+use cofferdam_store::{DataDir, History};
+use cofferdam_testkit::docker::{Dockerd, until};
+use rustix::process::Signal;
+
+use crate::support::{exited, request, script, settings, streams, try_run};
+
+/// The daemon as another machine's would be reached: bytes go through, processes are not ours to see.
+pub(crate) fn relay(socket: PathBuf) -> Endpoint {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(daemon) = UnixStream::connect(&socket) else {
+                continue;
+            };
+            let back = (daemon.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || {
+                copy(&client, &daemon);
+                let _ = daemon.shutdown(Shutdown::Write);
+            });
+            std::thread::spawn(move || {
+                let (daemon, client): (UnixStream, TcpStream) = back;
+                copy(&daemon, &client);
+                let _ = client.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    Endpoint::parse(&format!("tcp://{address}")).unwrap()
+}
+
+fn copy(mut from: impl Read, mut to: impl Write) {
+    let _ = std::io::copy(&mut from, &mut to);
+}
+
+#[test]
+fn a_daemon_behind_tcp_does_the_same() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let settings = Settings {
+        endpoint: relay(daemon.socket()),
+        ..settings(&daemon)
+    };
+    let record = try_run(script("echo hi; exit 5"), &settings).unwrap();
+    exited(&record, 5);
+    assert_eq!(record.stdout.data, "hi\n");
+    daemon.assert_clean();
+}
+
+#[test]
+fn a_daemon_that_is_missing_is_named_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let absent = dir.path().join("absent");
+    let deserted = dir.path().join("deserted");
+    drop(UnixListener::bind(&deserted).unwrap());
+    for socket in [absent, deserted] {
+        let settings = Settings {
+            endpoint: Endpoint::Unix(socket.clone()),
+            image: Some("x".into()),
+            ..Settings::default()
+        };
+        let error = try_run(request(&["true"]), &settings).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::BackendUnavailable);
+        let text = error.to_string();
+        assert!(text.contains(&socket.display().to_string()), "{text}");
+        assert!(text.contains("sandbox.docker.host"), "{text}");
+    }
+}
+
+#[test]
+fn a_daemon_that_never_answers_is_given_up_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let settings = Settings {
+        endpoint: Endpoint::Unix(socket),
+        image: Some("x".into()),
+        patience: Duration::from_secs(1),
+        ..Settings::default()
+    };
+    let begun = Instant::now();
+    let error = try_run(request(&["true"]), &settings).unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{error}");
+    assert!(
+        error.to_string().contains("did not answer in time"),
+        "{error}"
+    );
+    drop(listener);
+}
+
+#[test]
+fn what_is_refused_before_anything_runs_leaves_nothing() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    for (image, words) in [
+        (None, "--image"),
+        (Some("../x"), "not the name of an image"),
+        (Some("sha256:1"), "64 hex digits"),
+    ] {
+        let settings = Settings {
+            image: image.map(str::to_owned),
+            ..settings(&daemon)
+        };
+        let error = try_run(request(&["true"]), &settings).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(error.code(), ErrorCode::InputInvalid);
+    }
+    let grant = Grant::new(request(&["true"])).unwrap();
+    let streams = Streams {
+        result: Some(100),
+        ..streams(Input::Empty)
+    };
+    let error = cofferdam_docker::run(grant, streams, &Host::detect(), &settings(&daemon));
+    assert!(error.unwrap_err().to_string().contains("result channel"));
+    daemon.assert_clean();
+}
+
+#[test]
+fn a_daemon_that_is_stopped_during_a_run_is_told_and_the_record_says_interrupted() {
+    let Some(mut daemon) = Dockerd::start() else {
+        return;
+    };
+    let kept = tempfile::tempdir().unwrap();
+    let dir = DataDir::at(kept.path().join("history"));
+    let settings = settings(&daemon);
+    let recording = Recording::new(dir.clone());
+    let run_id = recording.run_id;
+    let running = std::thread::spawn(move || {
+        let grant = Grant::new(script("echo hello; sleep 1000")).unwrap();
+        let streams = Streams {
+            recording: Some(recording),
+            ..streams(Input::Empty)
+        };
+        cofferdam_docker::run(grant, streams, &Host::detect(), &settings)
+    });
+    until("the program runs", || {
+        daemon
+            .docker(&["ps", "--format", "{{.Status}}"])
+            .contains("Up")
+    });
+    daemon.signal(Signal::KILL);
+    let begun = Instant::now();
+    let error = running.join().unwrap().unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert_eq!(error.code(), ErrorCode::BackendUnavailable);
+    assert!(error.to_string().contains("during the run"), "{error}");
+    daemon.stop();
+    let mut history = History::open(&dir).unwrap();
+    adopt::adopt(&mut history, &Keeping::default(), Purpose::Reading).unwrap();
+    let stored = history.get(run_id).unwrap();
+    let stored = format!("{stored:?}").to_lowercase();
+    assert!(stored.contains("interrupted"), "{stored}");
+}

@@ -1,0 +1,64 @@
+//! A registry of images of a test's own, on loopback.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use crate::docker::{skip, which};
+
+/// A registry on a port of its own.
+#[derive(Debug)]
+pub struct Registry {
+    process: Child,
+    address: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Registry {
+    /// `None` after saying what is missing; in CI that is a failure.
+    pub fn start() -> Option<Self> {
+        if which("docker-registry").is_none() {
+            return skip("docker-registry");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        // The registry does not say which port it was given, so it is given one that was free a moment ago.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = port.local_addr().unwrap().to_string();
+        drop(port);
+        let config = dir.path().join("config.yml");
+        let data = dir.path().join("data");
+        let text = format!(
+            "version: 0.1\nstorage: {{ filesystem: {{ rootdirectory: {} }} }}\nhttp: {{ addr: \"{address}\" }}\n",
+            data.display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new("docker-registry");
+        command.arg("serve").arg(&config).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("listening on") {
+            assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
+        }
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Some(Self {
+            process,
+            address,
+            _dir: dir,
+        })
+    }
+}
+
+impl Registry {
+    /// `host:port`, the beginning of the names of its images.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
