@@ -185,6 +185,7 @@ impl Drop for Dockerd {
             .pid()
             .map(|pid| rustix::process::kill_process(pid, Signal::CONT));
         self.stop();
+        end_those_of(self.dir.path());
         // One in each hierarchy of version 1, or just one.
         let hierarchies = fs::read_dir("/sys/fs/cgroup")
             .into_iter()
@@ -197,13 +198,40 @@ impl Drop for Dockerd {
     }
 }
 
-/// A daemon that was killed leaves the groups of its containers.
+/// A daemon that was killed leaves its containers, in their groups.
 pub(crate) fn remove_groups(group: &Path) {
+    let members = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for pid in members.lines().filter_map(|line| line.parse().ok()) {
+        end(pid);
+    }
     let below = fs::read_dir(group).into_iter().flatten().flatten();
     for entry in below.filter(|entry| entry.path().is_dir()) {
         remove_groups(&entry.path());
     }
     let _ = fs::remove_dir(group);
+}
+
+fn end(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid);
+    let _ = pid.map(|pid| rustix::process::kill_process(pid, Signal::KILL));
+}
+
+/// Whoever was started with something below this directory: what held a container for a daemon that is gone.
+fn end_those_of(dir: &Path) {
+    let dir = dir.display().to_string();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&line).contains(&dir) {
+            end(pid);
+        }
+    }
 }
 
 /// Waits until something is so, and fails when it is not within half a minute.

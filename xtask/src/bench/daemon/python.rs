@@ -33,7 +33,7 @@ pub(super) fn measure(
         eprintln!("there is no {PYTHON}; Python is not measured");
         return Ok(());
     }
-    let served = Served::start(binary, options.privilege, "python", &[])?;
+    let served = Served::start(binary, options.privilege, "python", &["--pool", "auto"])?;
     let rounds = match options.effort {
         Effort::Quick => 100,
         Effort::Full => 400,
