@@ -95,7 +95,7 @@ fn names_with_values() {
         "token := \"‹abc›\"",
         "DB_PASS=‹x›",
         "_auth=‹am9lOnB3›",
-        "//registry.npmjs.org/:_authToken=‹npm_abc›",
+        "//registry.example.org/:_authToken=‹npm_abc›",
         "PGPASSWORD=‹pg› psql",
         "[\"API_KEY=‹abc›\"]",
         "a=1&PASSWORD=‹b›&c=2",
