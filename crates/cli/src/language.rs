@@ -8,11 +8,9 @@ use std::process::ExitCode;
 use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
-};
+use cofferdam_contract::request::{Grant, Request, Workspace, WorkspaceAccess};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{self, OnLimit, Streams};
 use cofferdam_store::private_dir::{self, PrivateDir};
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::{
@@ -287,33 +285,21 @@ fn carry_out(
     cancel: Option<BorrowedFd<'_>>,
 ) -> Result<RunRecord, Failure> {
     let request = Request {
-        argv: step.argv.iter().map(Into::into).collect(),
         env: step
             .env
             .iter()
             .map(|(name, value)| (name.into(), value.into()))
             .collect(),
-        cwd: None,
         limits,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
         workspace,
-        mounts: Vec::new(),
-        backend: BackendName::Native,
+        ..Request::command(&step.argv)
     };
     let grant = Grant::new(request)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
     let streams = Streams {
-        stdin: Input::Empty,
-        stdout: Sink::Keep { at_most: KEPT },
-        stderr: Sink::Keep { at_most: KEPT },
-        result: None,
         on_output_limit: OnLimit::Discard,
-        evidence: Evidence::Ending,
         cancel,
-        recording: None,
-        usage: None,
+        ..Streams::kept(KEPT)
     };
     Ok(pipeline::run(grant, streams, host)?)
 }

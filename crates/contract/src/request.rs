@@ -29,6 +29,24 @@ pub struct Request {
     pub backend: BackendName,
 }
 
+impl Request {
+    /// This command with the default limits, behind the native backend's walls, with nothing of the caller's.
+    pub fn command(argv: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            cwd: None,
+            limits: Limits::DEFAULT,
+            waived: Vec::new(),
+            network: Network::Denied,
+            root: Root::HostUsr,
+            workspace: None,
+            mounts: Vec::new(),
+            backend: BackendName::Native,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
     /// Loopback and nothing else.

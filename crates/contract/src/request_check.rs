@@ -363,23 +363,12 @@ fn has_dot_component(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::enforcement::LimitName;
-    use crate::limits::Limits;
+
     use crate::request::{Grant, MountAccess};
     use crate::units::{Bytes, Cap};
 
     fn request() -> Request {
-        Request {
-            argv: vec!["/bin/true".into()],
-            env: Vec::new(),
-            cwd: None,
-            limits: Limits::DEFAULT,
-            waived: Vec::new(),
-            network: Network::Denied,
-            root: Root::HostUsr,
-            workspace: None,
-            mounts: Vec::new(),
-            backend: BackendName::Native,
-        }
+        Request::command(["/bin/true"])
     }
 
     fn fields(change: impl FnOnce(&mut Request)) -> Vec<String> {

@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::fields::Fields;
-use crate::limits::Limits;
 use crate::problem::Problem;
-use crate::request::{BackendName, Network, Request, Root};
+use crate::request::{BackendName, Request};
 use crate::request_check;
 
 /// What a payload asks for.
@@ -123,20 +122,13 @@ impl CommandTask {
     /// The command as a request that says nothing yet about where it runs.
     pub(crate) fn to_request(&self) -> Request {
         Request {
-            argv: self.argv.iter().map(Into::into).collect(),
             env: self
                 .env
                 .iter()
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
             cwd: self.cwd.as_ref().map(Into::into),
-            limits: Limits::DEFAULT,
-            waived: Vec::new(),
-            network: Network::Denied,
-            root: Root::HostUsr,
-            workspace: None,
-            mounts: Vec::new(),
-            backend: BackendName::Native,
+            ..Request::command(&self.argv)
         }
     }
 }

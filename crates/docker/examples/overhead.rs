@@ -17,11 +17,10 @@ use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptions, RemoveContainerOptionsBuilder,
     StartContainerOptions, WaitContainerOptions,
 };
-use cofferdam_contract::limits::Limits;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{BackendName, Grant, Request};
 use cofferdam_docker::{Endpoint, Settings};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{Evidence, Streams};
 use futures_util::StreamExt as _;
 
 fn main() {
@@ -111,27 +110,12 @@ async fn minimum(client: &Docker, image: &str) {
 
 fn run(host: &Host, settings: &Settings) {
     let request = Request {
-        argv: vec!["true".into()],
-        env: Vec::new(),
-        cwd: None,
-        limits: Limits::DEFAULT,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
-        workspace: None,
-        mounts: Vec::new(),
         backend: BackendName::Docker,
+        ..Request::command(["true"])
     };
     let streams = Streams {
-        stdin: Input::Empty,
-        stdout: Sink::Keep { at_most: 1 << 20 },
-        stderr: Sink::Keep { at_most: 1 << 20 },
-        result: None,
-        on_output_limit: OnLimit::Stop,
         evidence: Evidence::Full,
-        cancel: None,
-        recording: None,
-        usage: None,
+        ..Streams::kept(1 << 20)
     };
     let record = cofferdam_docker::run(Grant::new(request).unwrap(), streams, host, settings);
     assert_eq!(record.unwrap().exit_code, Some(0));

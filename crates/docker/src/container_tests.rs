@@ -1,23 +1,15 @@
 //! What the daemon is told about a run, compared in whole values.
 
 use cofferdam_contract::limits::Limits;
-use cofferdam_contract::request::{BackendName, Network, Root, WorkspaceAccess};
+use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use serde_json::{Value, json};
 
 use super::*;
 
 pub(crate) fn request(argv: &[&str]) -> Request {
     Request {
-        argv: argv.iter().map(Into::into).collect(),
-        env: Vec::new(),
-        cwd: None,
-        limits: Limits::DEFAULT,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
-        workspace: None,
-        mounts: Vec::new(),
         backend: BackendName::Docker,
+        ..Request::command(argv.iter().copied())
     }
 }
 

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cofferdam_contract::limits::Limits;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{Grant, Request};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{self, Evidence, Streams};
 use cofferdam_engine::pool::{Pool, PoolBounds, Private};
 use cofferdam_store::DataDir;
 
@@ -65,31 +64,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 impl Library {
     fn run(&self) -> Result<Duration, String> {
         let began = Instant::now();
-        let request = Request {
-            argv: self.argv.iter().map(Into::into).collect(),
-            env: Vec::new(),
-            cwd: None,
-            limits: Limits::DEFAULT,
-            waived: Vec::new(),
-            network: Network::Denied,
-            root: Root::HostUsr,
-            workspace: None,
-            mounts: Vec::new(),
-            backend: BackendName::Native,
-        };
+        let request = Request::command(&self.argv);
         let pool = self.pool.as_ref();
         let seat = pool.and_then(|pool| pool.seat(&request, Evidence::Ending, Private::Nothing));
-        let streams = Streams {
-            usage: None,
-            stdin: Input::Empty,
-            stdout: Sink::Keep { at_most: 1 << 20 },
-            stderr: Sink::Keep { at_most: 1 << 20 },
-            result: None,
-            on_output_limit: OnLimit::Stop,
-            evidence: Evidence::Ending,
-            cancel: None,
-            recording: None,
-        };
+        let streams = Streams::kept(1 << 20);
         let grant = Grant::new(request).map_err(|error| error.to_string())?;
         let record = pipeline::run_in(seat, grant, streams, &self.host);
         let record = record.map_err(|error| error.to_string())?;

@@ -8,10 +8,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_contract::limits::Limits;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{Grant, Request};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{self, Evidence, Streams};
 use cofferdam_engine::pool::{Pool, PoolBounds, Private};
 use cofferdam_engine::zygote::Interpreter;
 use cofferdam_store::DataDir;
@@ -75,30 +74,9 @@ fn timed(
     host: &Host,
 ) -> Result<(Duration, Duration), Box<dyn Error>> {
     let began = Instant::now();
-    let request = Request {
-        argv: argv.iter().map(Into::into).collect(),
-        env: Vec::new(),
-        cwd: None,
-        limits: Limits::DEFAULT,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
-        workspace: None,
-        mounts: Vec::new(),
-        backend: BackendName::Native,
-    };
+    let request = Request::command(argv);
     let seat = pool.and_then(|pool| pool.seat(&request, Evidence::Ending, Private::Nothing));
-    let streams = Streams {
-        usage: None,
-        stdin: Input::Empty,
-        stdout: Sink::Keep { at_most: 1 << 20 },
-        stderr: Sink::Keep { at_most: 1 << 20 },
-        result: None,
-        on_output_limit: OnLimit::Stop,
-        evidence: Evidence::Ending,
-        cancel: None,
-        recording: None,
-    };
+    let streams = Streams::kept(1 << 20);
     let record = pipeline::run_in(seat, Grant::new(request)?, streams, host)?;
     match record.exit_code {
         Some(0) => Ok((

@@ -62,6 +62,23 @@ pub struct Streams<'a> {
     pub usage: Option<Arc<LiveUsage>>,
 }
 
+impl Streams<'_> {
+    /// No input, so much of each output kept, and nothing more found out or written down than how it ended.
+    pub fn kept(at_most: usize) -> Self {
+        Self {
+            stdin: Input::Empty,
+            stdout: Sink::Keep { at_most },
+            stderr: Sink::Keep { at_most },
+            result: None,
+            on_output_limit: OnLimit::Stop,
+            evidence: Evidence::Ending,
+            cancel: None,
+            recording: None,
+            usage: None,
+        }
+    }
+}
+
 /// Runs a granted request to its end.
 pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
     run_in(None, grant, streams, host)

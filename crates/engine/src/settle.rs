@@ -197,25 +197,13 @@ fn exec_failure(request: &Request, stage: Stage, errno: i32) -> SetupFailure {
 
 #[cfg(test)]
 mod tests {
-    use cofferdam_contract::limits::Limits;
-    use cofferdam_contract::request::{BackendName, Network, Root};
+
     use cofferdam_contract::units::Bytes;
 
     use super::*;
 
     fn request() -> Request {
-        Request {
-            argv: vec!["true".into()],
-            env: Vec::new(),
-            cwd: None,
-            limits: Limits::DEFAULT,
-            waived: Vec::new(),
-            network: Network::Denied,
-            root: Root::HostUsr,
-            workspace: None,
-            mounts: Vec::new(),
-            backend: BackendName::Native,
-        }
+        Request::command(["true"])
     }
 
     fn ended(status: WaitStatus, refused: Option<StopCause>, cause: Option<StopCause>) -> Ending {

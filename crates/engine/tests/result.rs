@@ -1,34 +1,16 @@
 //! The library as a daemon uses it: an answer apart from what is printed, and many runs in one process.
 
-use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{Grant, Request};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{self, Evidence, Streams};
 
 fn run(script: &str, result: Option<usize>) -> Result<RunRecord, Box<dyn std::error::Error>> {
-    let request = Request {
-        argv: ["/bin/sh", "-c", script].map(Into::into).to_vec(),
-        env: Vec::new(),
-        cwd: None,
-        limits: Limits::DEFAULT,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
-        workspace: None,
-        mounts: Vec::new(),
-        backend: BackendName::Native,
-    };
+    let request = Request::command(["/bin/sh", "-c", script]);
     let streams = Streams {
-        stdin: Input::Empty,
-        stdout: Sink::Keep { at_most: 1 << 20 },
-        stderr: Sink::Keep { at_most: 1 << 20 },
         result,
-        on_output_limit: OnLimit::Stop,
         evidence: Evidence::Full,
-        cancel: None,
-        recording: None,
-        usage: None,
+        ..Streams::kept(1 << 20)
     };
     Ok(pipeline::run(
         Grant::new(request)?,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use cofferdam_contract::ending::Ending;
 use cofferdam_contract::limits::Limits;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{Grant, Request};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{self, Streams};
 
 /// What the test has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,29 +53,11 @@ fn try_once(host: &Host) -> Result<(), String> {
     let mut limits = Limits::DEFAULT;
     limits.wall_time = cofferdam_contract::units::Cap::AtMost(Duration::from_secs(10));
     let request = Request {
-        argv: vec!["true".into()],
-        env: Vec::new(),
-        cwd: None,
         limits,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
-        workspace: None,
-        mounts: Vec::new(),
-        backend: BackendName::Native,
+        ..Request::command(["true"])
     };
     let grant = Grant::new(request).map_err(|problems| problems.to_string())?;
-    let streams = Streams {
-        stdin: Input::Empty,
-        stdout: Sink::Keep { at_most: 4096 },
-        stderr: Sink::Keep { at_most: 4096 },
-        result: None,
-        on_output_limit: OnLimit::Stop,
-        evidence: Evidence::Ending,
-        cancel: None,
-        recording: None,
-        usage: None,
-    };
+    let streams = Streams::kept(4096);
     let record = pipeline::run(grant, streams, host).map_err(|error| error.to_string())?;
     match record.ending {
         Ending::Exited { code: 0 } => Ok(()),

@@ -11,7 +11,7 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::Streams;
 use cofferdam_wasm::compile::compile_stream;
 use cofferdam_wasm::{Code, Compiler, Determinism, Flavour, Instances, Settings, Wasm};
 
@@ -115,17 +115,7 @@ fn timed(
         mounts: Vec::new(),
         backend: BackendName::Wasm,
     };
-    let streams = Streams {
-        usage: None,
-        stdin: Input::Empty,
-        stdout: Sink::Keep { at_most: 1 << 20 },
-        stderr: Sink::Keep { at_most: 1 << 20 },
-        result: None,
-        on_output_limit: OnLimit::Stop,
-        evidence: Evidence::Ending,
-        cancel: None,
-        recording: None,
-    };
+    let streams = Streams::kept(1 << 20);
     let record = wasm.run(code, determinism, Grant::new(request)?, streams, host)?;
     match record.exit_code {
         Some(0) => Ok(began.elapsed()),

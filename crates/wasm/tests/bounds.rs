@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use cofferdam_contract::ending::{Ending, SetupFailureKind, StopCause};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{BackendName, Grant, Request};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::Streams;
 use cofferdam_wasm::{Code, CompileBounds, Compiler, Determinism, Instances, Settings, Wasm};
 
 fn settings(cache: Option<&Path>) -> Settings {
@@ -29,28 +29,11 @@ fn settings(cache: Option<&Path>) -> Settings {
 
 fn run(wasm: &Wasm, code: &str, limits: Limits) -> RunRecord {
     let request = Request {
-        argv: vec!["program".into()],
-        env: Vec::new(),
-        cwd: None,
         limits,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
-        workspace: None,
-        mounts: Vec::new(),
         backend: BackendName::Wasm,
+        ..Request::command(["program"])
     };
-    let streams = Streams {
-        stdin: Input::Empty,
-        stdout: Sink::Keep { at_most: 1 << 20 },
-        stderr: Sink::Keep { at_most: 1 << 20 },
-        result: None,
-        on_output_limit: OnLimit::Stop,
-        evidence: Evidence::Ending,
-        cancel: None,
-        recording: None,
-        usage: None,
-    };
+    let streams = Streams::kept(1 << 20);
     let code = Code::Bytes(code.as_bytes().into());
     wasm.run(
         &code,

@@ -12,7 +12,7 @@ use cofferdam_contract::request::{
     BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{self, Streams};
 use cofferdam_store::private_dir::{self, PrivateDir};
 use cofferdam_store::{DataDir, RunId};
 use serde_json::json;
@@ -181,15 +181,8 @@ impl<'a> Stage<'a> {
         let grant = Grant::new(request)
             .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
         let streams = Streams {
-            stdin: Input::Empty,
-            stdout: Sink::Keep { at_most: KEPT },
-            stderr: Sink::Keep { at_most: KEPT },
-            result: None,
-            on_output_limit: OnLimit::Stop,
-            evidence: Evidence::Ending,
             cancel: Some(self.cancel),
-            recording: None,
-            usage: None,
+            ..Streams::kept(KEPT)
         };
         Ok(pipeline::run(grant, streams, &self.host)?)
     }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use cofferdam_contract::ending::{Ending, SetupFailureKind};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{Grant, Request};
 use cofferdam_contract::units::Cap;
 
 use crate::error::EngineError;
 use crate::host::Host;
-use crate::pipeline::{self, Input, OnLimit, Sink, Streams};
+use crate::pipeline::{self, Streams};
 
 /// Where trials are made, and how the caller can end them.
 #[derive(Debug, Clone, Copy)]
@@ -54,15 +54,8 @@ impl Bench<'_> {
     pub(super) fn run(&self, request: Request) -> Result<Tried, EngineError> {
         let begun = Instant::now();
         let streams = Streams {
-            stdin: Input::Empty,
-            stdout: Sink::Keep { at_most: KEEP },
-            stderr: Sink::Keep { at_most: KEEP },
-            evidence: crate::plan::Evidence::Ending,
-            on_output_limit: OnLimit::Stop,
             cancel: self.cancel,
-            recording: None,
-            usage: None,
-            result: None,
+            ..Streams::kept(KEEP)
         };
         let record = pipeline::run(Grant::new(request)?, streams, self.host)?;
         Ok(Tried {
@@ -104,15 +97,7 @@ impl Tried {
 
 pub(super) fn request(script: &str, limits: Limits) -> Request {
     Request {
-        argv: ["/bin/sh", "-c", script].map(Into::into).to_vec(),
-        env: Vec::new(),
-        cwd: None,
         limits,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
-        workspace: None,
-        mounts: Vec::new(),
-        backend: BackendName::Native,
+        ..Request::command(["/bin/sh", "-c", script])
     }
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{Grant, Request};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{self, Evidence, Streams};
 use cofferdam_engine::pool::{Pool, PoolBounds, Private, Seat};
 use cofferdam_engine::zygote::Interpreter;
 use cofferdam_store::DataDir;
@@ -40,16 +40,8 @@ pub(crate) fn place(bounds: PoolBounds) -> Result<Option<Place>, Box<dyn Error>>
 
 pub(crate) fn request(script: &str, limits: Limits) -> Request {
     Request {
-        argv: ["/bin/sh", "-c", script].map(Into::into).to_vec(),
-        env: Vec::new(),
-        cwd: None,
         limits,
-        waived: Vec::new(),
-        network: Network::Denied,
-        root: Root::HostUsr,
-        workspace: None,
-        mounts: Vec::new(),
-        backend: BackendName::Native,
+        ..Request::command(["/bin/sh", "-c", script])
     }
 }
 
@@ -72,15 +64,9 @@ impl Place {
         request: Request,
     ) -> Result<RunRecord, Box<dyn Error>> {
         let streams = Streams {
-            usage: None,
-            stdin: Input::Empty,
-            stdout: Sink::Keep { at_most: 1 << 20 },
-            stderr: Sink::Keep { at_most: 1 << 20 },
             result: Some(1000),
-            on_output_limit: OnLimit::Stop,
             evidence: Evidence::Full,
-            cancel: None,
-            recording: None,
+            ..Streams::kept(1 << 20)
         };
         let grant = Grant::new(request)?;
         Ok(pipeline::run_in(seat, grant, streams, &self.host)?)
