@@ -37,6 +37,8 @@ fn full() -> Value {
         "max_cpus": 1.5,
         "network_allowed": true,
         "filesystem_write": true,
+        "output_class": "exact",
+        "pure": false,
         "created_at": "2026-01-31T12:00:00Z",
         "deadline": "2026-02-01T12:00:00Z",
     })
