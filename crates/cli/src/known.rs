@@ -14,6 +14,7 @@ use cofferdam_store::DataDir;
 use cofferdam_store::results::{
     DEFAULT_BYTES, Kept, KeyParts, ResultKey, Results, System, Unkeyable, WorkspaceIs,
 };
+use cofferdam_store::sift::redact::{self, Rules};
 
 use crate::arguments::keys::CacheArgs;
 use crate::failure::{self, Failure};
@@ -81,6 +82,15 @@ impl Question {
             sealed: Some(sealed.clone()),
             ..Self::new(request, WorkspaceIs::Callers, host)
         }
+    }
+
+    /// What must not be kept: also the values of variables whose names say that they are secrets.
+    fn rules(&self) -> Rules {
+        let secrets = self.request.env.iter().filter(|(name, _)| {
+            let name = name.to_str();
+            name.is_some_and(redact::is_sensitive_name)
+        });
+        Rules::default().with_values(secrets.map(|(_, value)| value.as_encoded_bytes()))
     }
 
     fn key(&self) -> Result<ResultKey, Unkeyable> {
@@ -170,7 +180,7 @@ impl Known {
             record: kept,
             about: failure::without_secrets(about).chars().take(200).collect(),
         };
-        if let Err(error) = self.results.put(self.key, &kept) {
+        if let Err(error) = self.results.put(self.key, &kept, &self.question.rules()) {
             tell(&error.to_string());
         }
     }

@@ -96,6 +96,13 @@ impl KeptRecord {
         })
     }
 
+    /// What the program wrote, in whichever way.
+    pub fn written(&self) -> impl Iterator<Item = &CapturedStream> {
+        [Some(&self.stdout), Some(&self.stderr), self.result.as_ref()]
+            .into_iter()
+            .flatten()
+    }
+
     pub const fn ended_by(&self) -> EndedBy {
         match self.ending {
             KeptEnding::Exited(_) | KeptEnding::Signaled(_) => EndedBy::Program,

@@ -161,6 +161,23 @@ fn what_was_sealed_opens_as_the_same() {
     }
 }
 
+/// Sealed before a payload could say what the same output is, and whether it is pure.
+#[test]
+fn a_payload_without_the_newer_fields_has_the_digest_it_always_had() {
+    let mut draft = full();
+    for name in ["output_class", "pure"] {
+        draft.as_object_mut().unwrap().shift_remove(name);
+    }
+    let sealed = seal(draft).unwrap();
+    assert_eq!(
+        sealed.digest().to_string(),
+        "sha256:4d95d8748ac33c83c3a8286e10e499e3cbd1b670afd3bc07e1613dee2bff86a7"
+    );
+    assert!(sealed.json().get("output_class").is_none());
+    assert!(sealed.json().get("pure").is_none());
+    assert_eq!(open(sealed.json()).unwrap(), sealed);
+}
+
 #[test]
 fn any_changed_field_is_a_digest_mismatch() {
     let sealed = seal(full()).unwrap();

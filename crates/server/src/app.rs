@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::http::HeaderMap;
 use cofferdam_contract::seal::Sealed;
 use cofferdam_observe::Tracer;
 use cofferdam_store::StoreError;
@@ -15,8 +16,9 @@ use crate::body::BodyBounds;
 use crate::config::Config;
 use crate::fault::Fault;
 use crate::idempotency::Keys;
+use crate::known::Declared;
 use crate::language::Languages;
-use crate::live::Live;
+use crate::live::{Ended, Live};
 use crate::metrics::Metrics;
 use crate::patience::Door;
 use crate::payload;
@@ -130,6 +132,26 @@ impl App {
     ) -> Result<Submission, Fault> {
         let checked = self.check(vec![request]).await?.pop();
         checked.ok_or_else(|| Fault::internal("a request was lost"))
+    }
+
+    /// An answer that is known already, with what was asked.
+    pub(crate) async fn known(
+        self: &Arc<Self>,
+        mut submission: Submission,
+        caller: &Caller,
+        headers: &HeaderMap,
+    ) -> Result<(Submission, Option<Ended>), Fault> {
+        if submission.work.declared == Declared::Nothing {
+            return Ok((submission, None));
+        }
+        let (app, caller, headers) = (Arc::clone(self), caller.clone(), headers.clone());
+        let find = move || {
+            let (known, host) = (app.archive.known(), &app.runner.host);
+            let found = known.find(&mut submission, &caller, &headers, host);
+            (submission, found)
+        };
+        let found = tokio::task::spawn_blocking(find).await;
+        found.map_err(|_| Fault::internal("a fault of the daemon; its log says more"))
     }
 
     pub(crate) fn abandoned(&self, live: &Arc<Live>) -> Abandoned {

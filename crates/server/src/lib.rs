@@ -22,6 +22,7 @@ mod head;
 mod idempotency;
 mod inputs;
 mod kept;
+mod known;
 mod language;
 mod live;
 pub mod log;

@@ -22,6 +22,7 @@ use crate::config::RunBounds;
 use crate::fault::Fault;
 use crate::idempotency::KeyUse;
 use crate::inputs::{self, Base, InputRequest};
+use crate::known::Declared;
 use crate::language::{InputWish, Languages, Wish};
 use crate::runner::KeptPlace;
 use crate::work::{CommandTask, Task, Work, WorkspaceWish};
@@ -73,6 +74,9 @@ pub(crate) struct RunRequest {
     pub(crate) execution_id: Option<String>,
     /// Where the result is sent as well; an address that the operator allows.
     pub(crate) callback_url: Option<String>,
+    /// The same answer each time: one that is known may be given instead of a run.
+    #[serde(default)]
+    pub(crate) pure: bool,
     /// Answer when it has ended (default), or at once with 202.
     #[serde(default = "yes")]
     pub(crate) wait: bool,
@@ -207,6 +211,7 @@ impl RunRequest {
                 limits,
             },
         };
+        let declared = Declared::of(&self, languages);
         let workspace = files.map_or(WorkspaceWish::None, WorkspaceWish::Private);
         let deadline = self.deadline(&task, &limits, bounds);
         let work = Work {
@@ -221,6 +226,8 @@ impl RunRequest {
             network: Network::Denied,
             sealed: None,
             room: None,
+            declared,
+            known: None,
         };
         check_grant(&work)?;
         Ok(Submission {
@@ -295,6 +302,7 @@ impl RunRequest {
             ("stdin", self.stdin.is_some() || self.stdin_base64.is_some()),
             ("args", !self.args.is_empty()),
             ("event", self.event.is_some()),
+            ("pure", self.pure),
         ];
         for (field, is_given) in beside {
             if is_given {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::Ending;
+use cofferdam_contract::kept_record::KeptRecord;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
@@ -23,6 +24,7 @@ use cofferdam_engine::pipeline::{
 use cofferdam_engine::pool::{Pool, Private, Seat};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
+use cofferdam_store::results::ResultKey;
 use cofferdam_store::sift::redact;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
@@ -33,6 +35,7 @@ use crate::config::Remembrance;
 use crate::fault::Fault;
 use crate::inputs::{self, Inputs};
 use crate::kept;
+use crate::known::{Declared, KnownAnswers};
 use crate::language;
 use crate::live::{Finished, Live, Stage};
 use crate::trace::RunPhase;
@@ -55,6 +58,9 @@ pub(crate) struct Work {
     pub(crate) sealed: Option<Box<Sealed>>,
     /// Of the request that it came with; held until it is done.
     pub(crate) room: Option<Room>,
+    pub(crate) declared: Declared,
+    /// What its answer is kept under, where it is.
+    pub(crate) known: Option<ResultKey>,
 }
 
 #[derive(Debug, Clone)]
@@ -96,6 +102,7 @@ pub(crate) enum WorkspaceWish {
 pub(crate) struct Place<'a> {
     pub(crate) dir: &'a DataDir,
     pub(crate) kept: &'a Remembrance,
+    pub(crate) known: &'a KnownAnswers,
     pub(crate) host: &'a Host,
     pub(crate) pool: Option<&'a Pool>,
     pub(crate) backends: &'a Backends,
@@ -242,6 +249,7 @@ impl Work {
             });
         }
         let channel = self.channel();
+        let known = self.known;
         let mut request = self.request(path)?;
         request.limits.wall_time = within(request.limits.wall_time, live.deadline);
         let mut recording = place.recording();
@@ -266,12 +274,20 @@ impl Work {
         let mut record = ran?;
         let _phase = live.trace.phase(RunPhase::Record);
         let answer = language::answer(channel, &record);
+        let known = known.zip(KeptRecord::of(&record));
         // Read; no use in remembering it twice.
         record.result = None;
         let (artifacts, left_out) = match private {
             Some(_) => left_behind(place.dir, live.id),
             None => (Vec::new(), Vec::new()),
         };
+        // Files are the run's own, and go with it.
+        if let Some((key, kept)) = known.filter(|_| artifacts.is_empty() && left_out.is_empty()) {
+            let rules = live.rules(&place.kept.rules);
+            let (command, _) = redact::redact_arguments(&rules, &live.command);
+            let about = command.join(" ").chars().take(200).collect();
+            place.known.keep(key, kept, about, &rules);
+        }
         Ok(Finished {
             record,
             stage: Stage::Run,

@@ -25,6 +25,7 @@ use sha2::Sha256;
 use super::key::ResultKey;
 use crate::data_dir::{DataDir, create_private};
 use crate::error::StoreError;
+use crate::sift::redact::{self, Rules};
 
 /// The answers of one data directory.
 #[derive(Debug)]
@@ -108,8 +109,12 @@ impl Results {
         }
     }
 
-    /// Keeps an answer, in the place of an older one. Nobody ever sees half of one. One that is too large is not kept.
-    pub fn put(&self, key: ResultKey, kept: &Kept) -> Result<(), StoreError> {
+    /// Keeps an answer, in the place of an older one. Nobody ever sees half of one. One that is too large is not kept, and none that holds a secret: an answer is given as it was, or
+    /// not at all.
+    pub fn put(&self, key: ResultKey, kept: &Kept, rules: &Rules) -> Result<(), StoreError> {
+        if kept.holds_secrets(rules) {
+            return Ok(());
+        }
         let failed = || StoreError::io("keep an answer in", &self.dir);
         let bytes = serde_json::to_vec(kept).map_err(|error| failed()(error.into()))?;
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -214,6 +219,15 @@ impl Results {
             total = total.saturating_sub(entry.size);
         }
         self.total.store(total, Ordering::Relaxed);
+    }
+}
+
+impl Kept {
+    fn holds_secrets(&self, rules: &Rules) -> bool {
+        self.record.written().any(|stream| {
+            let bytes = stream.bytes().unwrap_or_default();
+            redact::redact_text(rules, &String::from_utf8_lossy(&bytes)).1 > 0
+        })
     }
 }
 
@@ -334,6 +348,24 @@ mod tests {
     use super::*;
     use crate::results::KeyParts;
 
+    /// With nothing that must not be kept.
+    fn put(results: &Results, key: ResultKey, kept: &Kept) {
+        results.put(key, kept, &Rules::default()).unwrap();
+    }
+
+    #[test]
+    fn an_answer_with_a_secret_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = Results::open(&data(&dir), DEFAULT_BYTES).unwrap();
+        let rules = Rules::default().with_values([b"hunter2hunter2".as_slice()]);
+        results
+            .put(key("a"), &kept("the word is hunter2hunter2"), &rules)
+            .unwrap();
+        assert_eq!(results.get(key("a")), None);
+        results.put(key("a"), &kept("no word"), &rules).unwrap();
+        assert!(results.get(key("a")).is_some());
+    }
+
     fn data(dir: &tempfile::TempDir) -> DataDir {
         DataDir::at(dir.path().join("data"))
     }
@@ -364,8 +396,8 @@ mod tests {
         let data = data(&dir);
         let results = Results::open(&data, DEFAULT_BYTES).unwrap();
         assert_eq!(results.get(key("a")), None);
-        results.put(key("a"), &kept("one")).unwrap();
-        results.put(key("a"), &kept("two")).unwrap();
+        put(&results, key("a"), &kept("one"));
+        put(&results, key("a"), &kept("two"));
         let again = Results::open(&data, DEFAULT_BYTES).unwrap();
         assert_eq!(again.get(key("a")), Some(kept("two")));
         assert_eq!(again.get(key("b")), None);
@@ -385,7 +417,7 @@ mod tests {
     fn no_changed_byte_is_believed_and_the_entry_goes() {
         let dir = tempfile::tempdir().unwrap();
         let results = Results::open(&data(&dir), DEFAULT_BYTES).unwrap();
-        results.put(key("a"), &kept("one")).unwrap();
+        put(&results, key("a"), &kept("one"));
         let path = results.path(key("a"));
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
@@ -407,18 +439,18 @@ mod tests {
     fn an_answer_does_not_pass_for_another_and_no_link_is_followed() {
         let dir = tempfile::tempdir().unwrap();
         let results = Results::open(&data(&dir), DEFAULT_BYTES).unwrap();
-        results.put(key("theirs"), &kept("evil")).unwrap();
+        put(&results, key("theirs"), &kept("evil"));
         fs::rename(results.path(key("theirs")), results.path(key("mine"))).unwrap();
         assert_eq!(results.stats().damaged, 1);
         assert_eq!(results.get(key("mine")), None);
-        results.put(key("mine"), &kept("good")).unwrap();
+        put(&results, key("mine"), &kept("good"));
         let elsewhere = dir.path().join("elsewhere");
         fs::rename(results.path(key("mine")), &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, results.path(key("mine"))).unwrap();
         assert_eq!(results.get(key("mine")), None);
         // What is kept again takes the link's place and does not write through it.
         let before = fs::read(&elsewhere).unwrap();
-        results.put(key("mine"), &kept("better")).unwrap();
+        put(&results, key("mine"), &kept("better"));
         assert_eq!(fs::read(&elsewhere).unwrap(), before);
         assert_eq!(results.get(key("mine")), Some(kept("better")));
     }
@@ -427,11 +459,11 @@ mod tests {
     fn answers_of_another_machine_or_under_a_key_that_others_read_are_not_believed() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let theirs = Results::open(&data(&other), DEFAULT_BYTES).unwrap();
-        theirs.put(key("a"), &kept("evil")).unwrap();
+        put(&theirs, key("a"), &kept("evil"));
         let ours = Results::open(&data(&one), DEFAULT_BYTES).unwrap();
         fs::copy(theirs.path(key("a")), ours.path(key("a"))).unwrap();
         assert_eq!(ours.get(key("a")), None);
-        ours.put(key("a"), &kept("good")).unwrap();
+        put(&ours, key("a"), &kept("good"));
         let secret = data(&one).results().join("key");
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
         let again = Results::open(&data(&one), DEFAULT_BYTES).unwrap();
@@ -452,7 +484,7 @@ mod tests {
             .iter()
             .zip([900, 800, 700, 600, 500, 400, 300, 200, 100])
         {
-            results.put(key(name), &kept(&"x".repeat(300))).unwrap();
+            put(&results, key(name), &kept(&"x".repeat(300)));
             age(name, seconds);
             if name == "5" {
                 assert!(results.get(key("0")).is_some(), "now used last");
@@ -461,7 +493,7 @@ mod tests {
         assert!(results.stats().bytes <= 8000, "{:?}", results.stats());
         assert!(results.get(key("0")).is_some());
         assert!(results.get(key("1")).is_none());
-        results.put(key("large"), &kept(&"x".repeat(1001))).unwrap();
+        put(&results, key("large"), &kept(&"x".repeat(1001)));
         assert!(results.get(key("large")).is_none());
     }
 }
