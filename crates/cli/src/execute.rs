@@ -60,7 +60,8 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
             Status::Error => ExitCode::FAILURE,
         })
     };
-    let known = Known::of_payload(&sealed, &place, &Host::detect(), &args.cache, dir.as_ref());
+    let cache = args.cache.beside(&args.history);
+    let known = Known::of_payload(&sealed, &place, &Host::detect(), &cache, dir.as_ref());
     if let Some(record) = known.as_ref().and_then(Known::answer) {
         return finished(envelope(&sealed, &record, &args.worker)?);
     }

@@ -32,7 +32,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     let host = Host::detect();
     let inputs = args.inputs.as_deref().map(inputs::read).transpose()?;
     let code = prepared(&args, inputs.as_deref(), &places, &host)?;
-    let pure = args.pure.then(|| args.cache.clone());
+    let pure = args.pure.then(|| args.cache.beside(&args.history));
     // A known answer needs no compiling.
     if let Some(code) = code.as_ref().filter(|_| pure.is_none())
         && let Some(failed) = code.compile(&host, cancel.as_fd())?

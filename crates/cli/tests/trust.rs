@@ -514,6 +514,7 @@ fn a_pure_command_is_run_once_and_told_alike() {
         (&["--pure"][..], "other\n"),
         (&[], "in\n"),
         (&["--pure", "--no-cache"], "in\n"),
+        (&["--pure", "--no-history"], "in\n"),
         (&["--pure", "--memory", "100m"], "in\n"),
         (&["--pure", "--env", "A=b"], "in\n"),
     ] {

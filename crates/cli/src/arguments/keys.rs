@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::HistoryArgs;
+
 /// Keep the keys that results and bundles are signed with, and those of others that you trust.
 #[derive(Debug, Args)]
 #[command(subcommand_required = true, arg_required_else_help = true, after_long_help = KEYS_EXAMPLES)]
@@ -121,6 +123,16 @@ pub(crate) struct CacheArgs {
     /// Give and keep also answers of runs that a limit ended.
     #[arg(long, help_heading = "Known answers")]
     pub(crate) cache_limits: bool,
+}
+
+impl CacheArgs {
+    /// Whoever wants nothing of a run to be kept means its answer too.
+    pub(crate) fn beside(&self, history: &HistoryArgs) -> Self {
+        Self {
+            no_cache: self.no_cache || history.no_history,
+            ..self.clone()
+        }
+    }
 }
 
 /// Look at the answers that are kept of pure runs, to be given again.

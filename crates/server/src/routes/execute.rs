@@ -110,10 +110,8 @@ async fn answer(
     let request: ExecuteRequest = body::parsed(&bytes).await?;
     drop(bytes);
     let execution_id = request.execution_id.clone();
-    let submission = app
-        .check_one(request.into_run(app.runner.bounds().longest)?)
-        .await?;
-    let (mut submission, known) = app.known(submission, caller, headers).await?;
+    let request = request.into_run(app.runner.bounds().longest)?;
+    let (mut submission, known) = app.check_one(request, caller, headers).await?;
     if let Some(ended) = known {
         let room = app.answers.room(ended.weight()).await?;
         let run_id = match &ended.outcome {

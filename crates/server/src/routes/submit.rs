@@ -70,8 +70,7 @@ pub(super) async fn run(
     let wait = request.wait;
     let key = Key::of(&headers, &caller.id)?;
     request.has_key = key.is_some();
-    let submission = app.check_one(request).await?;
-    let (mut submission, known) = app.known(submission, &caller, &headers).await?;
+    let (mut submission, known) = app.check_one(request, &caller, &headers).await?;
     if let Some(ended) = known {
         return known_answer(&app, submission, ended, request_id).await;
     }
@@ -241,8 +240,8 @@ pub(super) async fn payload(
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
     let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
-    let (sealed, submission) = app.check_payload(bytes).await?;
-    let (mut submission, known) = app.known(submission, &caller, &headers).await?;
+    let checked = app.check_payload(bytes, &caller, &headers).await?;
+    let (sealed, mut submission, known) = checked;
     if let Some(ended) = known {
         let room = app.answers.room(ended.weight()).await?;
         return envelope(sealed, Arc::new(ended), room).await;
