@@ -121,7 +121,7 @@ fn whoever_does_not_ask_for_it_or_asks_something_else_gets_a_run() -> Outcome<()
 #[test]
 fn source_code_and_its_return_value_are_given_again() -> Outcome<()> {
     let daemon = Daemon::start(|_| {})?;
-    let code = "import time\ndef handler(event):\n    print('said')\n    return {'at': time.time_ns(), 'n': event['n']}\n";
+    let code = "import time\ndef handler(event):\n    print('said')\n    return {'at': str(time.time_ns()), 'n': event['n']}\n";
     let ask = |n: u32, id: &str| -> Outcome<Value> {
         let request = json!({"code": code, "language": "python", "event": {"n": n}, "pure": true, "execution_id": id});
         let reply = daemon.post("/execute", &request)?;
@@ -247,7 +247,7 @@ fn tokens_do_not_see_each_others_answers_unless_the_operator_says_so() -> Outcom
     ] {
         let dir = tempfile::tempdir()?;
         let file = TokenFile::of(&DataDir::at(dir.path().join("data")));
-        let mut token = |name: &str| -> Outcome<String> {
+        let token = |name: &str| -> Outcome<String> {
             let new = NewToken {
                 name: name.to_owned(),
                 scopes: vec![Scope::Run],
