@@ -294,7 +294,7 @@ mod tests {
         let made = ring.generate("work").unwrap();
         assert_eq!(made.holds, Holds::Secret);
         assert_eq!(made.id.len(), 16);
-        assert_eq!(ring.list().unwrap(), [made.clone()]);
+        assert_eq!(ring.list().unwrap(), std::slice::from_ref(&made));
         assert_eq!(
             ring.signing("work").unwrap().public_key().to_string(),
             made.public_key

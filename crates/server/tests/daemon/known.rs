@@ -148,16 +148,14 @@ fn source_code_and_its_return_value_are_given_again() -> Outcome<()> {
     Ok(())
 }
 
-fn payload(id: &str, pure: Value) -> Value {
+fn payload(id: &str, pure: Value) -> Outcome<Value> {
     let draft = json!({
         "payload_id": id, "contract_id": "C-1", "scope": "the time", "pure": pure,
         "task": {"kind": "command", "argv": CLOCK},
     });
-    let draft = Draft::from_value(draft).unwrap();
-    let sealed = draft
-        .seal(jiff::Timestamp::now(), Entropy([1; 16]))
-        .unwrap();
-    sealed.json().clone()
+    let draft = Draft::from_value(draft)?;
+    let sealed = draft.seal(jiff::Timestamp::now(), Entropy([1; 16]))?;
+    Ok(sealed.json().clone())
 }
 
 #[test]
@@ -172,8 +170,8 @@ fn a_pure_payload_is_answered_again_under_another_name_with_its_own_proof() -> O
         assert_eq!(read.check(&sealed), Ok(()), "{envelope:#}");
         Ok((reply, envelope))
     };
-    let (_, first) = ask(&payload("P-1", json!(true)))?;
-    let (reply, again) = ask(&payload("P-2", json!(true)))?;
+    let (_, first) = ask(&payload("P-1", json!(true))?)?;
+    let (reply, again) = ask(&payload("P-2", json!(true))?)?;
     assert_eq!(again["output"], first["output"]);
     assert_eq!(
         again["cached"],
@@ -185,7 +183,7 @@ fn a_pure_payload_is_answered_again_under_another_name_with_its_own_proof() -> O
         id.map(|(_, id)| json!(id)),
         Some(first["produced_by"]["run_id"].clone())
     );
-    let (_, other) = ask(&payload("P-3", json!(false)))?;
+    let (_, other) = ask(&payload("P-3", json!(false))?)?;
     assert_ne!(other["output"], first["output"]);
     Ok(())
 }
