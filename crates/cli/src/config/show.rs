@@ -198,6 +198,7 @@ serve.remember_for              10 min                       default
 serve.remember_runs             1000                         default
 serve.remember_size             64 MiB                       default
 serve.grace                     2 s                          default
+serve.results                   per-token                    default
 serve.control_plane             none                         default
 serve.control_plane_token_file  none                         default
 serve.session_id                none                         default
