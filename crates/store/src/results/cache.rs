@@ -117,7 +117,7 @@ impl Results {
         }
         let failed = || StoreError::io("keep an answer in", &self.dir);
         let bytes = serde_json::to_vec(kept).map_err(|error| failed()(error.into()))?;
-        let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let size = u64::try_from(MARK.len() + HASH + bytes.len()).unwrap_or(u64::MAX);
         if size > self.most / SHARE {
             return Ok(());
         }
@@ -479,11 +479,15 @@ mod tests {
             let file = File::open(results.path(key(name))).unwrap();
             file.set_modified(then).unwrap();
         };
-        let names: Vec<String> = (0..9).map(|n| n.to_string()).collect();
-        for (name, seconds) in names
-            .iter()
-            .zip([900, 800, 700, 600, 500, 400, 300, 200, 100])
-        {
+        let names: Vec<String> = (0..12).map(|n| n.to_string()).collect();
+        for (name, seconds) in names.iter().zip(
+            (100..)
+                .step_by(100)
+                .take(12)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev(),
+        ) {
             put(&results, key(name), &kept(&"x".repeat(300)));
             age(name, seconds);
             if name == "5" {
