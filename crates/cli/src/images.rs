@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::BackendName;
+use cofferdam_images::digest::Digest;
 use cofferdam_images::reference::Reference;
 use cofferdam_images::registry::{self, Transport};
 use cofferdam_images::store::Prune;
@@ -137,9 +138,9 @@ fn import(
     let got = match (&args.file, &args.docker) {
         (Some(file), _) => read(file, name.as_ref())?,
         (None, Some(image)) => {
-            let own = Reference::parse(image)
-                .ok()
-                .filter(|own| own.digest.is_none());
+            // An id names nothing.
+            let own = Reference::parse(image).ok();
+            let own = own.filter(|own| own.digest.is_none() && Digest::parse(image).is_none());
             let file = ours::Passing::new()?;
             daemon::export(image, file.file(), args.bounds.max_size.get(), &settings()?)?;
             read(&file.path(), name.or(own).as_ref())?

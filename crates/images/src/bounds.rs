@@ -69,11 +69,6 @@ impl Left {
         Ok(())
     }
 
-    /// How many names there were.
-    pub(crate) fn entries(&self) -> u64 {
-        self.of.entries.saturating_sub(self.entries.get())
-    }
-
     fn take_bytes(&self, count: u64) -> io::Result<()> {
         if Instant::now() >= self.of.until {
             return Err(io::Error::other(Excess::Late));

@@ -122,14 +122,15 @@ fn is_address(host: &str) -> bool {
         Some((name, port)) => (name, Some(port)),
         None => (host, None),
     };
-    let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-');
-    let name = name
-        .strip_prefix('[')
-        .and_then(|n| n.strip_suffix(']'))
-        .map_or_else(
-            || !name.is_empty() && name.bytes().all(is_name),
-            |v6| v6.parse::<std::net::Ipv6Addr>().is_ok(),
-        );
+    let is_inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    let is_label = |label: &str| {
+        label.bytes().all(is_inner) && label.bytes().next().is_some_and(|b| b != b'-')
+    };
+    let v6 = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
+    let name = match v6 {
+        Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => name.split('.').all(is_label),
+    };
     name && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 

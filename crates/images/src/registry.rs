@@ -271,7 +271,9 @@ impl Client<'_> {
         if let Some(own) = &self.credentials {
             request = request.header("authorization", own.basic());
         }
-        let answer = request.call();
+        let left = self.until.saturating_duration_since(Instant::now());
+        let left = left.max(Duration::from_secs(1));
+        let answer = request.config().timeout_global(Some(left)).build().call();
         let answer = answer.map_err(|error| self.unreachable(&error.to_string()))?;
         let body = self.checked(answer)?.into_body().into_reader();
         let token: Token = serde_json::from_reader(body.take(LONGEST_DOCUMENT))

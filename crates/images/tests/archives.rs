@@ -202,7 +202,7 @@ fn layout(layers: &[Vec<u8>], blobs: &[Vec<u8>], spoil: &str) -> Vec<u8> {
     if let Some(at) = spoiled {
         // One bit in the middle of something that is still what it looks like.
         let bytes = &mut files[at].1;
-        let middle = bytes.iter().position(|&b| b == b'1').unwrap();
+        let middle = bytes.iter().rposition(|&b| b == b'1').unwrap();
         bytes[middle] = b'2';
     }
     let files: Vec<(&str, &[u8])> = files.iter().map(|(n, b)| (&**n, &**b)).collect();
@@ -488,7 +488,7 @@ fn bombs_go_off_at_the_bound() {
 
 #[test]
 fn every_digest_is_compared() {
-    let layer = Layer::new().file("file", "contents").bytes();
+    let layer = Layer::new().file("file", "contents 1").bytes();
     let place = Place::new();
     // The layer of another image.
     let wrong = saved_with(
