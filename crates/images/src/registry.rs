@@ -190,7 +190,7 @@ impl Client<'_> {
         let challenge = challenge
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
-        self.token = Some(self.authorization(&challenge.to_owned())?);
+        self.token = Some(self.authorization(challenge)?);
         let response = self.ask(path)?;
         self.checked(response)
     }

@@ -492,18 +492,22 @@ fn every_digest_is_compared() {
     let place = Place::new();
     // The layer of another image.
     let wrong = saved_with(
-        &[layer.clone()],
+        std::slice::from_ref(&layer),
         &config(&[Layer::new().file("x", "").bytes()]),
     );
     let error = place.import(&wrong).unwrap_err().to_string();
     assert!(error.contains("its contents have the digest"), "{error}");
     // More layers than the configuration knows.
-    let wrong = saved_with(&[layer.clone(), layer.clone()], &config(&[layer.clone()]));
+    let wrong = saved_with(
+        &[layer.clone(), layer.clone()],
+        &config(std::slice::from_ref(&layer)),
+    );
     let error = place.import(&wrong).unwrap_err().to_string();
     assert!(error.contains("names 1 layers and there are 2"), "{error}");
     place.assert_empty();
     for spoil in ["manifest", "config", "layer"] {
-        let spoiled = layout(&[layer.clone()], &[layer.clone()], spoil);
+        let one = std::slice::from_ref(&layer);
+        let spoiled = layout(one, one, spoil);
         let error = place.import(&spoiled).unwrap_err().to_string();
         let is_told = error.contains("is something else") || error.contains("digest");
         assert!(is_told, "{spoil}: {error}");
