@@ -315,7 +315,7 @@ fn an_image_says_how_a_program_starts_and_flags_say_it_better() {
 }
 
 #[test]
-fn images_are_built_by_the_daemon_from_ours_or_a_directory_and_run_everywhere() {
+fn ours_are_built_by_the_daemon_over_any_base() {
     let Some(daemon) = Dockerd::start() else {
         return;
     };
@@ -347,7 +347,15 @@ fn images_are_built_by_the_daemon_from_ours_or_a_directory_and_run_everywhere() 
     }
     let output = place.run(&["images", "build", "dotnet"]);
     refused(&output, "input.invalid", "--build-arg BASE=");
+    daemon.assert_clean();
+}
 
+#[test]
+fn a_directory_is_built_by_the_daemon_and_runs_in_every_backend() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let place = Place::new(&daemon.endpoint());
     let context = place.dir.path().join("Tool");
     fs::create_dir_all(context.join("secret")).unwrap();
     fs::write(context.join("secret/key"), "key").unwrap();
