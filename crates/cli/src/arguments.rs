@@ -137,12 +137,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FROM:TO[:ro|rw]", help_heading = "Files")]
     pub(crate) mount: Vec<OsString>,
     /// Use this directory as the root file system instead of the host's /usr; it is never written to.
-    #[arg(
-        long,
-        value_name = "DIR",
-        help_heading = "Files",
-        conflicts_with = "image"
-    )]
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) root: Option<PathBuf>,
     /// Where the command starts, as seen inside.
     #[arg(long, value_name = "DIR", help_heading = "Files")]

@@ -68,6 +68,10 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         let fix = "runs with the interpreters of this machine; leave --image out, or run a command in the image";
         return Err(Failure::problem("--language", code, fix));
     }
+    if let Some(root) = image.as_ref().and(args.root.as_deref()) {
+        let fix = "is one root and --image another; leave one of them out";
+        return Err(Failure::problem("--root", &root.to_string_lossy(), fix));
+    }
     let backends = containers::backends(dir.as_ref(), docker);
     let mut recording =
         history::recording(&args.history, places.data_dir.clone(), &merged.history)?;

@@ -160,9 +160,6 @@ impl Reading {
         if self.run.seed.is_some() && !self.run.deterministic {
             return None;
         }
-        if self.run.root.is_some() && self.run.container.image.is_some() {
-            return None;
-        }
         if history.no_history && (!history.tag.is_empty() || history.parent.is_some()) {
             return None;
         }
