@@ -18,6 +18,7 @@ use cofferdam_contract::task::{SourceTask, Task};
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_images::Rootfs;
 use cofferdam_server::backends::Asked;
 use cofferdam_store::DataDir;
 use cofferdam_store::model::RunKind;
@@ -29,9 +30,10 @@ use crate::containers::{self, Settings};
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::keys;
-use crate::known::Known;
+use crate::known::{Known, Question};
 use crate::language::{self, Prepared};
 use crate::receipt;
+use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
 
@@ -60,8 +62,10 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
             Status::Error => ExitCode::FAILURE,
         })
     };
+    let image = rootfs::find(&args.container, backend, dir.as_ref())?;
     let cache = args.cache.beside(&args.history);
-    let known = Known::of_payload(&sealed, &place, &Host::detect(), &cache, dir.as_ref());
+    let question = Question::of_payload(&sealed, &place, image.as_ref(), &Host::detect());
+    let known = Known::of_payload(&sealed, question, &cache, dir.as_ref());
     if let Some(record) = known.as_ref().and_then(Known::answer) {
         return finished(envelope(&sealed, &record, &args.worker)?);
     }
@@ -77,6 +81,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         &sealed,
         place,
         docker,
+        image.as_ref(),
         dir.as_ref(),
         &args.worker,
         recording,
@@ -119,6 +124,7 @@ pub(crate) fn answer(
     sealed: &Sealed,
     place: RunPlace,
     docker: Settings,
+    image: Option<&Rootfs>,
     dir: Option<&DataDir>,
     worker: &str,
     recording: Option<Recording>,
@@ -129,12 +135,20 @@ pub(crate) fn answer(
         Task::Source(task) => Some(code(task, &place, dir, &host)?),
         Task::Command(_) | Task::Wasm(_) | Task::Project(_) => None,
     };
-    let request = match &code {
+    if code.is_some() && image.is_some() {
+        let message =
+            "--image: source tasks run with the interpreters of this machine; leave it out";
+        return Err(Failure::new(ErrorCode::BackendUnsupportedTask, message));
+    }
+    let mut request = match &code {
         Some(code) => source_request(sealed, place, code),
         None => sealed.to_request(place).map_err(|unsupported| {
             Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
         })?,
     };
+    if let Some(image) = image {
+        image.furnish(&mut request);
+    }
     let grant = Grant::new(request)
         .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
     let cancel = cofferdam_engine::cancel_on_signals()?;

@@ -10,6 +10,7 @@ use cofferdam_contract::request::{BackendName, Request, Workspace, WorkspaceAcce
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::task::Task;
 use cofferdam_engine::host::Host;
+use cofferdam_images::Rootfs;
 use cofferdam_store::DataDir;
 use cofferdam_store::results::{
     DEFAULT_BYTES, Kept, KeyParts, ResultKey, Results, System, Unkeyable, WorkspaceIs,
@@ -57,7 +58,12 @@ impl Question {
     }
 
     /// A payload at its place. Source code needs no place: it brings what it is.
-    pub(crate) fn of_payload(sealed: &Sealed, place: &RunPlace, host: &Host) -> Self {
+    pub(crate) fn of_payload(
+        sealed: &Sealed,
+        place: &RunPlace,
+        image: Option<&Rootfs>,
+        host: &Host,
+    ) -> Self {
         let access = match sealed.payload().filesystem_write {
             FilesystemWrite::Allowed => WorkspaceAccess::ReadWrite,
             FilesystemWrite::Denied => WorkspaceAccess::ReadOnly,
@@ -66,7 +72,7 @@ impl Question {
             Task::Command(task) => task.argv.clone(),
             Task::Source(_) | Task::Wasm(_) | Task::Project(_) => Vec::new(),
         };
-        let request = Request {
+        let mut request = Request {
             limits: sealed.payload().limits.clone(),
             waived: place.waived.clone(),
             network: sealed.payload().network,
@@ -78,6 +84,9 @@ impl Question {
             backend: place.backend,
             ..Request::command(argv)
         };
+        if let Some(image) = image {
+            image.furnish(&mut request);
+        }
         Self {
             sealed: Some(sealed.clone()),
             ..Self::new(request, WorkspaceIs::Callers, host)
@@ -146,13 +155,12 @@ impl Known {
     /// Of a payload, if it says that it is pure.
     pub(crate) fn of_payload(
         sealed: &Sealed,
-        place: &RunPlace,
-        host: &Host,
+        question: Question,
         args: &CacheArgs,
         dir: Option<&DataDir>,
     ) -> Option<Self> {
         match sealed.payload().purity {
-            Purity::Pure => Self::of(Question::of_payload(sealed, place, host), args, dir),
+            Purity::Pure => Self::of(question, args, dir),
             Purity::Unsaid | Purity::Varies => None,
         }
     }

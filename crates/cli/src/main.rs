@@ -14,7 +14,6 @@ mod export;
 mod failure;
 mod golden;
 mod history;
-#[cfg_attr(not(feature = "docker"), path = "images_absent.rs")]
 mod images;
 mod import;
 mod inputs;
@@ -28,6 +27,7 @@ mod pure;
 mod receipt;
 mod remote;
 mod results;
+mod rootfs;
 mod run;
 mod runs;
 mod seal;

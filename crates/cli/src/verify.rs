@@ -23,6 +23,7 @@ use crate::failure::{self, Failure};
 use crate::history;
 use crate::keys::Trust;
 use crate::receipt::{self, Signed};
+use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
 
@@ -142,7 +143,9 @@ fn rerun(
     let backend = execute::backend(args.backend, sealed);
     let docker = containers::load(config, backend, &args.container)?;
     let place = execute::place(backend, args.workspace.as_deref());
-    let (ours, _) = execute::answer(sealed, place, docker, dir, "verifier", None)?;
+    let image = rootfs::find(&args.container, backend, dir)?;
+    let image = image.as_ref();
+    let (ours, _) = execute::answer(sealed, place, docker, image, dir, "verifier", None)?;
     let comparison = comparison::compare(sealed.payload(), claimed, &ours);
     Ok(Rerun {
         agrees: comparison == Comparison::Same,

@@ -17,6 +17,7 @@
 //! keys/             keys that sign, and those that are trusted
 //! results/          answers that are known already and the key that vouches for them; can be removed at any time
 //! wasm/             compiled WebAssembly and the key that vouches for it; can be removed at any time
+//! images/           unpacked images: roots of native sandboxes
 //! last-pruned       when what is too old was last looked for: the time of this file
 //! ```
 
@@ -108,6 +109,11 @@ impl DataDir {
         self.path.join("results")
     }
 
+    /// Unpacked images.
+    pub fn images(&self) -> PathBuf {
+        self.path.join("images")
+    }
+
     pub fn last_pruned(&self) -> PathBuf {
         self.path.join("last-pruned")
     }
@@ -121,7 +127,8 @@ impl DataDir {
     }
 }
 
-pub(crate) fn create_private(path: &Path) -> io::Result<()> {
+/// Makes a directory that others may not look into.
+pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 

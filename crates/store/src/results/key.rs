@@ -113,6 +113,11 @@ impl KeyParts {
         let mut reading = Reading::new();
         match root {
             Root::HostUsr => self.part("root", b"host"),
+            Root::Image(image) => {
+                self.part("root", image.digest.as_bytes());
+                self.part("name", image.name.as_bytes());
+                self.part("user", image.user.as_bytes());
+            }
             Root::Dir(dir) => {
                 let facts = reading.metadata(dir)?;
                 self.part("root", &facts);
