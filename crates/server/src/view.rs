@@ -143,11 +143,7 @@ impl RunView {
 
     /// An answer for which no run was made; it goes by the run that gave it first.
     pub(crate) fn of_known(ended: &Ended, asked: AskedView, request_id: &str) -> Self {
-        let run_id = match &ended.outcome {
-            Outcome::Finished(finished) => finished.record.run_id.clone(),
-            Outcome::Failed(_) | Outcome::CanceledInQueue | Outcome::Expired => String::new(),
-        };
-        let mut view = Self::empty(run_id, Source::Live);
+        let mut view = Self::empty(ended.run_id().to_owned(), Source::Live);
         view.execution_id = asked.execution_id;
         view.kind = asked.kind;
         view.command = asked.command;

@@ -114,10 +114,7 @@ async fn answer(
     let (mut submission, known) = app.check_one(request, caller, headers).await?;
     if let Some(ended) = known {
         let room = app.answers.room(ended.weight()).await?;
-        let run_id = match &ended.outcome {
-            Outcome::Finished(finished) => finished.record.run_id.clone(),
-            Outcome::Failed(_) | Outcome::CanceledInQueue | Outcome::Expired => String::new(),
-        };
+        let run_id = ended.run_id().to_owned();
         return room
             .json(StatusCode::OK, move || told(&ended, run_id, execution_id))
             .await;

@@ -244,7 +244,8 @@ pub(super) async fn payload(
     let (sealed, mut submission, known) = checked;
     if let Some(ended) = known {
         let room = app.answers.room(ended.weight()).await?;
-        return envelope(sealed, Arc::new(ended), room).await;
+        let id = ended.run_id().to_owned();
+        return envelope(sealed, Arc::new(ended), room, id).await;
     }
     submission.origin.place = patience::place(&app, &caller, app.config.runs.patience.runs).await;
     submission.work.room = Some(room);
@@ -261,19 +262,21 @@ pub(super) async fn payload(
             return Err(Refusal::RunEnded.because(detail));
         }
     }
-    envelope(sealed, ended, room).await
+    envelope(sealed, ended, room, id.to_string()).await
 }
 
-async fn envelope(sealed: Sealed, ended: Arc<Ended>, room: AnswerRoom) -> Result<Response, Fault> {
+async fn envelope(
+    sealed: Sealed,
+    ended: Arc<Ended>,
+    room: AnswerRoom,
+    id: String,
+) -> Result<Response, Fault> {
     let making = tokio::task::spawn_blocking(move || match &ended.outcome {
-        Outcome::Finished(finished) => {
-            let envelope = payload::envelope(&sealed, &finished.record)?;
-            Ok((envelope, finished.record.run_id.clone()))
-        }
+        Outcome::Finished(finished) => payload::envelope(&sealed, &finished.record),
         _ => Err(Fault::internal("the run was lost")),
     });
     let made = making.await;
-    let (envelope, id) =
+    let envelope =
         made.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))?;
     let mut response = room.json(StatusCode::OK, move || envelope).await?;
     if let Ok(id) = HeaderValue::from_str(&id) {
