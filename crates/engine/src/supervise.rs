@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use crate::capture::{Budget, Drain, Drained, ResultDrain};
 use crate::denials;
 use crate::feed::Feed;
+use crate::fixed::{Answers, Caller, Taken};
 use crate::outer::{Attended, Told};
 use crate::plan::Terms;
 use crate::recording::Recorder;
@@ -56,6 +57,8 @@ pub(crate) struct Running<'a> {
     pub(crate) cancel: Option<BorrowedFd<'a>>,
     /// What the sandbox said before there was a run.
     pub(crate) told: Vec<Event>,
+    /// Where the run must give the same each time.
+    pub(crate) fixed: Option<Answers>,
 }
 
 /// A run that is over: nothing of it is left but this, once the janitor has ended.
@@ -73,6 +76,8 @@ pub(crate) struct Ended {
     pub(crate) proc: ProcView,
     /// The upper layer of a copy-on-write workspace.
     pub(crate) upper: Option<OwnedFd>,
+    /// What was fixed in a run that must give the same each time.
+    pub(crate) determinism: Option<BTreeMap<String, String>>,
 }
 
 /// How long the init of a run without a pid namespace gets to end everything.
@@ -148,7 +153,8 @@ impl Supervisor<'_> {
                 Source::Stdin => self.run.feed.advance(),
                 // Nobody is left who could call.
                 Source::Listener if !happened.contains(PollFlags::IN) => self.listener = None,
-                Source::Listener => self.note_denial(),
+                Source::Listener => self.answer_call(),
+                Source::Random => self.fill_random(),
                 Source::Cancel => self.stop(StopCause::Canceled),
             }
         }
@@ -212,6 +218,9 @@ impl Supervisor<'_> {
             Event::Ready { dirs, proc } => {
                 let mut dirs = dirs.into_iter();
                 if let Some(scratch) = dirs.next() {
+                    if let Some(fixed) = &mut self.run.fixed {
+                        fixed.open_device(scratch.as_fd());
+                    }
                     self.run.watch.set_scratch(scratch);
                 }
                 self.upper = dirs.next();
@@ -275,6 +284,24 @@ impl Supervisor<'_> {
         }
     }
 
+    fn fill_random(&mut self) {
+        if let Some(fixed) = &mut self.run.fixed {
+            fixed.fill_device();
+        }
+    }
+
+    /// Has a call answered that would differ from run to run. The program's process has calls of its own to make before it is the program, and those are the kernel's to answer; it
+    /// says when it goes, and by the time that the program calls, that has been said.
+    fn answer_call(&mut self) {
+        while self.run.fixed.is_some() && self.started.is_none() {
+            match self.run.sandbox.receive() {
+                Ok(Some(event)) => self.note(event),
+                _ => break,
+            }
+        }
+        self.note_denial();
+    }
+
     /// Answers a refused call and counts it.
     fn note_denial(&mut self) {
         let Some(listener) = &self.listener else {
@@ -282,6 +309,15 @@ impl Supervisor<'_> {
         };
         match seccomp::receive(listener.as_fd()) {
             Ok(Received::Call(call)) => {
+                if let Some(fixed) = &mut self.run.fixed {
+                    let caller = match self.started {
+                        Some(_) => Caller::Program,
+                        None => Caller::Starter,
+                    };
+                    if fixed.take(listener.as_fd(), &call, caller) == Taken::Yes {
+                        return;
+                    }
+                }
                 if let Some(mapping) = call.shared_mapping() {
                     self.run.watch.shared_memory_asked(call.pid, mapping);
                     let _ = seccomp::let_through(listener.as_fd(), call.id);
@@ -390,6 +426,7 @@ impl Supervisor<'_> {
             recorder: self.run.recorder,
             proc: self.proc,
             upper: self.upper,
+            determinism: self.run.fixed.as_ref().map(Answers::account),
         })
     }
 

@@ -6,11 +6,12 @@ use std::ffi::CString;
 
 use cofferdam_contract::request::{Mount, MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
-use cofferdam_sys::blueprint::{Blueprint, Identity, Isolation, Routes};
+use cofferdam_sys::blueprint::{Blueprint, Fixed, Identity, Isolation, Routes};
 use cofferdam_sys::landlock::Rules;
 use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variants};
 
 use crate::error::EngineError;
+use crate::fixed;
 use crate::host::Host;
 use crate::native::{self, Scratch};
 use crate::plan::{self, Evidence};
@@ -27,6 +28,8 @@ pub(crate) struct Walls {
     pub(crate) cpus: Option<usize>,
     pub(crate) variants: Variants,
     pub(crate) evidence: Evidence,
+    /// For a run that must give the same each time: where its randomness begins. No other run is served by such walls.
+    pub(crate) seed: Option<u64>,
 }
 
 /// Scratch space that the root itself takes: a few small files.
@@ -43,6 +46,7 @@ impl Walls {
             cpus: None,
             variants: Variants::NONE,
             evidence: Evidence::Ending,
+            seed: None,
         }
     }
 
@@ -67,6 +71,9 @@ impl Walls {
                 .cpus
                 .map(|count| plan::choose(count, host))
                 .unwrap_or_default(),
+            fixed: self.seed.map(|_| Fixed {
+                offsets: fixed::offsets(),
+            }),
             lease: trees.lease.map(|lease| Box::new(lease) as _),
         })
     }

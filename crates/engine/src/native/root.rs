@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::identity::Trees;
 use super::view;
 use crate::error::EngineError;
+use crate::fixed::view::RANDOM_PIPE;
 use crate::host::{Host, Privilege};
 use crate::program::HOME;
 use crate::walls::Walls;
@@ -62,9 +63,9 @@ pub(crate) fn steps(
         Root::Dir(dir) => builder.given_root(dir, trees.root)?,
     }
     builder.scratch_places()?;
-    builder.devices()?;
-    builder.proc(visible_cpus, host)?;
-    builder.etc(&walls.root)?;
+    builder.devices(walls)?;
+    builder.proc(walls, visible_cpus, host)?;
+    builder.etc(walls)?;
     builder.mounts(walls, trees)?;
     builder.workspace(walls, trees)?;
     builder.finish()
@@ -188,9 +189,16 @@ impl Builder {
         Ok(())
     }
 
-    fn devices(&mut self) -> Result<(), EngineError> {
+    fn devices(&mut self, walls: &Walls) -> Result<(), EngineError> {
         for device in DEVICES {
-            let slot = self.clone_host(Path::new(device), Access::Device)?;
+            let slot = match walls.seed {
+                Some(_) if device == "/dev/urandom" => {
+                    let path = c_text(RANDOM_PIPE)?;
+                    self.base.push(Step::Fifo { path });
+                    self.clone_own(RANDOM_PIPE)?
+                }
+                _ => self.clone_host(Path::new(device), Access::Device)?,
+            };
             self.attach.push(Step::WriteFile {
                 path: c_text(device)?,
                 content: Vec::new(),
@@ -203,7 +211,12 @@ impl Builder {
         Ok(())
     }
 
-    fn proc(&mut self, visible_cpus: Option<usize>, host: &Host) -> Result<(), EngineError> {
+    fn proc(
+        &mut self,
+        walls: &Walls,
+        visible_cpus: Option<usize>,
+        host: &Host,
+    ) -> Result<(), EngineError> {
         let slot = self.slot();
         self.host.push(Step::NewProc { slot });
         self.make_dir("/proc", 0o555)?;
@@ -222,13 +235,13 @@ impl Builder {
         let Some(count) = visible_cpus else {
             return Ok(());
         };
-        for (path, content) in view::cpu_files(count) {
-            let name = path.trim_start_matches("/proc/");
+        for (path, content) in view::proc_files(walls, count) {
+            let name = path.trim_start_matches("/proc/").replace('/', "-");
             self.base.push(Step::WriteFile {
-                path: c_text(name)?,
+                path: c_text(name.as_str())?,
                 content: content.into_bytes(),
             });
-            let slot = self.clone_own(name)?;
+            let slot = self.clone_own(&name)?;
             self.base.push(Step::Harden {
                 slot,
                 access: Access::ReadOnly,
@@ -255,9 +268,9 @@ impl Builder {
         Ok(())
     }
 
-    fn etc(&mut self, root: &Root) -> Result<(), EngineError> {
+    fn etc(&mut self, walls: &Walls) -> Result<(), EngineError> {
         self.make_dir("/etc", 0o755)?;
-        for (path, content) in view::ETC_FILES {
+        for (path, content) in view::etc_files(walls) {
             self.attach.push(Step::WriteFile {
                 path: c_text(path)?,
                 content: content.as_bytes().to_vec(),
@@ -269,10 +282,11 @@ impl Builder {
                 path: c_text(path)?,
             });
         }
-        if *root != Root::HostUsr {
+        if walls.root != Root::HostUsr {
             return Ok(());
         }
-        if let Ok(zone) = std::fs::read_link("/etc/localtime") {
+        let zone = std::fs::read_link("/etc/localtime");
+        if let (Ok(zone), None) = (zone, walls.seed) {
             self.attach.push(Step::Symlink {
                 target: c_path(&zone)?,
                 path: c_text("/etc/localtime")?,

@@ -22,11 +22,16 @@ const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
-const EVERY_VARIANTS: [Variants; 4] = [
+const EVERY_VARIANTS: [Variants; 6] = [
     Variants::NONE,
     Variants::NONE.with(Variant::NoShm),
     Variants::NONE.with(Variant::PinCpus),
     Variants::NONE.with(Variant::NoShm).with(Variant::PinCpus),
+    Variants::NONE.with(Variant::Fixed),
+    Variants::NONE
+        .with(Variant::NoShm)
+        .with(Variant::PinCpus)
+        .with(Variant::Fixed),
 ];
 
 fn errno(code: i32) -> u32 {
@@ -162,6 +167,7 @@ fn read_policy() -> Policy {
         let variant = match group["name"].as_str().unwrap() {
             "no-shm" => Variant::NoShm,
             "pin-cpus" => Variant::PinCpus,
+            "fixed" => Variant::Fixed,
             other => panic!("{other}"),
         };
         (variant, group.clone())
