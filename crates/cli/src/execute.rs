@@ -56,6 +56,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         docker,
         dir.as_ref(),
         &args.worker,
+        args.fixed.seed(),
         recording,
     )?;
     failure::print(&pretty(&envelope)?)?;
@@ -95,6 +96,7 @@ pub(crate) fn answer(
     docker: Settings,
     dir: Option<&DataDir>,
     worker: &str,
+    seed: Option<u64>,
     recording: Option<Recording>,
 ) -> Result<(ResultEnvelope, RunRecord), Failure> {
     let host = Host::detect();
@@ -123,7 +125,7 @@ pub(crate) fn answer(
             Task::Wasm(task) => Some(task.module()),
             Task::Command(_) | Task::Source(_) | Task::Project(_) => None,
         },
-        seed: None,
+        seed,
     };
     let record = containers::backends(dir, docker).run(
         None,

@@ -92,7 +92,7 @@ fn rerun(
     let backend = execute::backend(args.backend, sealed);
     let docker = containers::load(config, backend, &args.container)?;
     let place = execute::place(backend, args.workspace.as_deref());
-    let (ours, _) = execute::answer(sealed, place, docker, dir, "verifier", None)?;
+    let (ours, _) = execute::answer(sealed, place, docker, dir, "verifier", None, None)?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));
     let mut differences = Vec::new();
     let mut compare = |field: &str, same: bool, claimed: String, ours: String| {

@@ -132,3 +132,19 @@ pub(crate) fn isolation(identity: &Identity, host: &Host) -> BTreeMap<String, St
     .map(|(part, by)| (part.to_owned(), by))
     .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_built_for_anybody_does_not_serve_a_run_that_must_give_the_same_each_time() {
+        let seeded = |seed| Walls {
+            seed,
+            ..Walls::bare()
+        };
+        assert_ne!(seeded(Some(7)), Walls::bare());
+        assert_ne!(seeded(Some(7)), seeded(Some(8)));
+        assert_eq!(seeded(Some(7)), seeded(Some(7)));
+    }
+}

@@ -95,6 +95,8 @@ impl Clock {
     /// A thread begins to wait. A wait of no length is none.
     pub(super) fn wait(&mut self, thread: u32, waiting: Waiting, until: Until) {
         self.settle(thread);
+        // First: whoever is kept waiting between these two must not seem to have waited less.
+        let since = Instant::now();
         let (lasts, until) = match until {
             Until::After(lasts) => (lasts, self.moved.saturating_add(lasts)),
             Until::Monotonic(at) => {
@@ -115,7 +117,7 @@ impl Clock {
             return;
         }
         let wait = Wait {
-            since: Instant::now(),
+            since,
             lasts,
             until,
         };
