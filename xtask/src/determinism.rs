@@ -35,7 +35,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let ran = watch(
         cargo(root)
             .args(["nextest", "run", "--package", "cofferdam", "--no-fail-fast"])
-            .args(["-E", "binary(determinism)"])
+            .args(["--test", "determinism"])
             .env(FINDINGS, &dir),
     );
     let read = |name: &str| -> Result<Vec<Finding>, String> {
@@ -109,13 +109,21 @@ mod tests {
 
     #[test]
     fn what_is_not_promised_is_never_called_the_same_without_saying_so() {
-        let noisy = [finding("", true), finding("luck", true), finding("why", false)];
+        let noisy = [
+            finding("", true),
+            finding("luck", true),
+            finding("why", false),
+        ];
         let table = render(&noisy, &[finding("", true)]);
         let rows: Vec<&str> = table.lines().skip(2).take(3).collect();
         let row = |fixed: &str| format!("| p | C | time | {fixed} | differs |");
         assert_eq!(
             rows,
-            [row("same"), row("same this time; not promised: luck"), row("**differs**: why")]
+            [
+                row("same"),
+                row("same this time; not promised: luck"),
+                row("**differs**: why")
+            ]
         );
         assert!(table.contains("Of 1 exercises (time)"), "{table}");
     }
@@ -123,7 +131,10 @@ mod tests {
     #[test]
     fn only_what_is_between_the_marks_is_replaced() {
         let page = format!("a\n{BEGIN}old\n{END}z\n");
-        assert_eq!(replaced(&page, "new").unwrap(), format!("a\n{BEGIN}\nnew\n{END}z\n"));
+        assert_eq!(
+            replaced(&page, "new").unwrap(),
+            format!("a\n{BEGIN}\nnew\n{END}z\n")
+        );
         assert!(replaced("a\n", "new").is_err());
     }
 }

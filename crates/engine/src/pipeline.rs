@@ -215,8 +215,7 @@ fn start<'a>(
                 .insert("start".to_owned(), format!("copy of a waiting {name}"));
         }
     }
-    let fixed = sandbox.blueprint().fixed.as_ref().zip(seed);
-    let fixed = fixed.map(|(fixed, seed)| Answers::new(seed, fixed));
+    let fixed = seed.map(Answers::new);
     // Fits in while the sandbox takes its last steps; earlier, it would be in the way of the first.
     let recorder = streams
         .recording

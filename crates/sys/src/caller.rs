@@ -2,6 +2,7 @@
 //! after the kernel has said that the call still waits: a number may have become somebody else's meanwhile. What lies in that memory is the program's word and decides nothing but its own answer.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -102,11 +103,22 @@ impl Numbers {
     }
 }
 
-/// Whether the caller has clocks of its own.
-pub fn has_own_time(call: &Notification) -> bool {
+/// By how many nanoseconds the caller's monotonic clock differs from ours; `None` where it is the same one.
+pub fn time_offset(call: &Notification) -> Option<i64> {
     let link = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/time")).ok();
-    let theirs = link(&call.pid.to_string());
-    theirs.is_some() && theirs != link("self")
+    let theirs = link(&call.pid.to_string())?;
+    if Some(theirs) == link("self") {
+        return None;
+    }
+    let told = std::fs::read_to_string(format!("/proc/{}/timens_offsets", call.pid)).ok()?;
+    let line = told
+        .lines()
+        .find_map(|line| line.strip_prefix("monotonic"))?;
+    let mut numbers = line.split_ascii_whitespace();
+    let (seconds, nanos): (i64, i64) =
+        (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    let offset = seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?;
+    (offset != 0).then_some(offset)
 }
 
 /// A directory that the caller has open: the same position, moved by whoever reads.
@@ -123,8 +135,7 @@ impl Directory {
         descriptor: u64,
     ) -> Result<Self, Errno> {
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-        let process =
-            rustix::process::pidfd_open(pid.ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
+        let process = rustix::process::pidfd_open(pid.ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
         // The kernel looks at the lower half.
         let descriptor = i32::try_from(descriptor & 0xffff_ffff).map_err(|_| Errno::BADF)?;
         let flags = PidfdGetfdFlags::empty();
@@ -173,11 +184,18 @@ fn list(directory: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     unsafe { raw::syscall(libc::SYS_getdents64, [descriptor, at, room, 0, 0, 0]) }
 }
 
+/// And that /proc has the numbers of our pid namespace: in another one's they are those of strangers.
 fn still_waits(listener: BorrowedFd<'_>, call: &Notification) -> Result<(), Errno> {
-    if seccomp::is_waiting(listener, call.id) {
-        Ok(())
-    } else {
-        Err(Errno::SRCH)
+    static OWN: OnceLock<bool> = OnceLock::new();
+    let is_ours = OWN.get_or_init(|| {
+        let link = std::fs::read_link("/proc/self").ok();
+        let own = rustix::process::getpid().as_raw_nonzero().to_string();
+        link.is_some_and(|link| link.as_os_str() == own.as_str())
+    });
+    match (is_ours, seccomp::is_waiting(listener, call.id)) {
+        (false, _) => Err(Errno::NOSYS),
+        (true, false) => Err(Errno::SRCH),
+        (true, true) => Ok(()),
     }
 }
 

@@ -229,12 +229,15 @@ fn depart(blueprint: &Blueprint, departure: &Departure) -> Result<(), Errno> {
 fn forget_the_callers_settings_best_effort() {
     // SAFETY: a number only.
     let _ = unsafe { raw::syscall(libc::SYS_personality, [0; 6]) };
-    // A process that has changed its identity is not dumpable, and then its /proc files belong to root.
+    write_own_setting_best_effort(c"/proc/self/oom_score_adj", b"0");
+}
+
+/// A process that has changed its identity is not dumpable, and then its /proc files belong to root.
+pub(crate) fn write_own_setting_best_effort(path: &CStr, value: &[u8]) {
     let dumpable = rustix::process::dumpable_behavior();
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable);
-    let path = c"/proc/self/oom_score_adj";
     if let Ok(file) = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
-        let _ = rustix::io::write(&file, b"0");
+        let _ = rustix::io::write(&file, value);
     }
     if !matches!(dumpable, Ok(DumpableBehavior::Dumpable)) {
         let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);

@@ -1,9 +1,9 @@
 //! Clocks since the start of the machine that begin anew, by a time namespace. Only the program is in it: the kernel moves a process when it executes. Allocates nothing.
 
-use rustix::fs::{Mode, OFlags};
 use rustix::thread::UnshareFlags;
 
 use crate::blueprint::Fixed;
+use crate::child;
 
 /// Best effort: kernels before 6.2 move children only, and some have no such namespace. Whoever answers for the clock looks whether it was done.
 pub(crate) fn begin_best_effort(fixed: &Fixed) {
@@ -11,14 +11,12 @@ pub(crate) fn begin_best_effort(fixed: &Fixed) {
     if unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWTIME) }.is_err() {
         return;
     }
-    let path = c"/proc/self/timens_offsets";
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else {
-        return;
-    };
     // One line for each clock: its name, seconds, nanoseconds.
     let mut text = Text::new();
-    for (name, offset) in [(&b"monotonic "[..], fixed.offsets[0]), (b"boottime ", fixed.offsets[1])] {
+    for (name, offset) in [
+        (&b"monotonic "[..], fixed.offsets[0]),
+        (b"boottime ", fixed.offsets[1]),
+    ] {
         text.push(name);
         let (seconds, nanos) = (offset.div_euclid(BILLION), offset.rem_euclid(BILLION));
         if seconds < 0 {
@@ -29,7 +27,7 @@ pub(crate) fn begin_best_effort(fixed: &Fixed) {
         text.push_number(nanos.unsigned_abs());
         text.push(b"\n");
     }
-    let _ = rustix::io::write(&file, text.bytes());
+    child::write_own_setting_best_effort(c"/proc/self/timens_offsets", text.bytes());
 }
 
 const BILLION: i64 = 1_000_000_000;

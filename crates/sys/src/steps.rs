@@ -132,13 +132,9 @@ fn execute_one(
             other => other,
         },
         Step::WriteFile { path, content } => write_file(path, content),
-        Step::Fifo { path } => rustix::fs::mknodat(
-            CWD,
-            path,
-            FileType::Fifo,
-            Mode::from_raw_mode(0o644),
-            0,
-        ),
+        Step::Fifo { path } => {
+            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0)
+        }
         Step::SendDir { path } => {
             let dir = rustix::fs::openat(
                 CWD,

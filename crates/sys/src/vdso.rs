@@ -32,7 +32,9 @@ fn own_image() -> Result<Vec<u8>, Errno> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(failed)?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"));
     let range = line.and_then(|line| line.split(' ').next());
-    let (from, to) = range.and_then(|range| range.split_once('-')).ok_or(Errno::NOENT)?;
+    let (from, to) = range
+        .and_then(|range| range.split_once('-'))
+        .ok_or(Errno::NOENT)?;
     let number = |hex| u64::from_str_radix(hex, 16).map_err(|_| Errno::NOENT);
     let (from, to) = (number(from)?, number(to)?);
     let size = usize::try_from(to.saturating_sub(from)).map_err(|_| Errno::NOENT)?;
@@ -54,7 +56,10 @@ fn stubs_of(image: &[u8]) -> Option<Vec<Stub>> {
     let symbols = (0..u64::from(count))
         .filter_map(section)
         .find(|at| small(image, at + 4) == Some(DYNAMIC_SYMBOLS))?;
-    let names = word(image, section(u64::from(small(image, symbols + 0x28)?))? + 0x18)?;
+    let names = word(
+        image,
+        section(u64::from(small(image, symbols + 0x28)?))? + 0x18,
+    )?;
     let (from, bytes) = (word(image, symbols + 0x18)?, word(image, symbols + 0x20)?);
     let mut stubs: Vec<Stub> = Vec::new();
     for at in (0..bytes / 24).map(|index| from.saturating_add(index * 24)) {
@@ -67,7 +72,9 @@ fn stubs_of(image: &[u8]) -> Option<Vec<Stub>> {
         stubs.push(Stub { offset, code });
     }
     // An image without the clock is none that we know.
-    let has_clock = stubs.iter().any(|stub| stub.code == call(libc::SYS_clock_gettime));
+    let has_clock = stubs
+        .iter()
+        .any(|stub| stub.code == call(libc::SYS_clock_gettime));
     has_clock.then_some(stubs)
 }
 

@@ -5,7 +5,8 @@ use std::fs;
 use cofferdam_testkit::{Need, Way, host};
 use serde_json::{Value, json};
 
-const PYTHON: &str = "import os, random, time; print(time.time(), os.urandom(4).hex(), random.random())";
+const PYTHON: &str =
+    "import os, random, time; print(time.time(), os.urandom(4).hex(), random.random())";
 
 #[test]
 fn the_record_says_of_every_item_whether_it_is_fixed_and_of_no_other_run() {
@@ -20,12 +21,31 @@ fn the_record_says_of_every_item_whether_it_is_fixed_and_of_no_other_run() {
         let told = fixed.record()["determinism"].as_object().unwrap();
         let is_told = |how: &Value| {
             let words = ["fixed: ", "seeded: ", "not fixed: "];
-            words.iter().any(|word| how.as_str().unwrap().starts_with(word))
+            words
+                .iter()
+                .any(|word| how.as_str().unwrap().starts_with(word))
         };
         assert!(told.values().all(is_told), "{told:#?}");
         let kind = |item: &str| told[item].as_str().unwrap().split(':').next().unwrap();
-        let kinds = ["clock", "waits", "random", "random_at_start", "addresses", "directories", "order"].map(kind);
-        let expected = ["fixed", "fixed", "seeded", "seeded", "fixed", "fixed", "not fixed"];
+        let kinds = [
+            "clock",
+            "waits",
+            "random",
+            "random_at_start",
+            "addresses",
+            "directories",
+            "order",
+        ]
+        .map(kind);
+        let expected = [
+            "fixed",
+            "fixed",
+            "seeded",
+            "seeded",
+            "fixed",
+            "fixed",
+            "not fixed",
+        ];
         assert_eq!(kinds, expected, "{way:?}: {told:#?}");
         assert!(!told.contains_key("unanswered"), "{told:#?}");
         assert!(fixed.out().starts_with("946684800."), "{}", fixed.out());
@@ -39,11 +59,22 @@ fn the_record_says_of_every_item_whether_it_is_fixed_and_of_no_other_run() {
 fn another_seed_gives_other_randomness_at_the_same_time() {
     let host = host!(Need::Python);
     let out = |seed: &str| {
-        let args = ["run", "--deterministic", "--seed", seed, "--", "/usr/bin/python3", "-c", PYTHON];
+        let args = [
+            "run",
+            "--deterministic",
+            "--seed",
+            seed,
+            "--",
+            "/usr/bin/python3",
+            "-c",
+            PYTHON,
+        ];
         let run = host.run(args);
         run.assert_success();
         let out = run.out();
-        out.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        out.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let (seven, eight) = (out("7"), out("8"));
     assert_eq!(seven, out("7"));
@@ -59,7 +90,10 @@ fn backends_that_cannot_promise_it_refuse_and_name_one_that_can() {
         let run = host.run(["run", "--backend", backend, "--deterministic", "--", "true"]);
         run.assert_refused(125, "input.invalid");
         let told = run.err();
-        assert!(told.contains("deterministic") && told.contains("--backend native"), "{told}");
+        assert!(
+            told.contains("deterministic") && told.contains("--backend native"),
+            "{told}"
+        );
     }
     let run = host.run(["run", "--seed", "7", "--", "true"]);
     assert_eq!(run.code(), 125, "a seed of nothing: {run:#?}");
@@ -68,9 +102,11 @@ fn backends_that_cannot_promise_it_refuse_and_name_one_that_can() {
 #[test]
 fn a_payload_and_source_code_give_the_same_each_time() {
     let host = host!(Need::Python);
+    let answer = "import json, os, time; print(json.dumps([time.time(), os.urandom(4).hex()]))";
     let draft = json!({
-        "job_id": "j", "task_id": "t", "ttl_seconds": 600,
-        "task": {"kind": "command", "argv": ["/usr/bin/python3", "-c", PYTHON]},
+        "contract_id": "C",
+        "scope": "a test",
+        "task": {"kind": "command", "argv": ["/usr/bin/python3", "-c", answer]},
     });
     let path = host.dir().join("draft.json");
     fs::write(&path, draft.to_string()).unwrap();
@@ -107,7 +143,11 @@ fn limits_end_a_deterministic_run_in_real_time() {
     let host = host!(Need::Python);
     let forever = "import time\nwhile True: time.time()";
     for argv in [&["sleep", "1000"][..], &["/usr/bin/python3", "-c", forever]] {
-        let args = [&["run", "--deterministic", "--timeout", "500ms", "--"], argv].concat();
+        let args = [
+            &["run", "--deterministic", "--timeout", "500ms", "--"],
+            argv,
+        ]
+        .concat();
         let run = host.json(args);
         assert_eq!(run.ending(), "wall_time", "{run:#?}");
     }
@@ -119,7 +159,16 @@ fn nobody_waits_for_a_random_device_that_takes_nothing() {
     for way in Way::all() {
         let script = "for d in /dev/urandom /dev/random; do echo x 2>&1 >$d || echo refused; done; od -An -N4 -tx1 /dev/random";
         let run = host
-            .launch(["run", "--deterministic", "--timeout", "10s", "--", "sh", "-c", script])
+            .launch([
+                "run",
+                "--deterministic",
+                "--timeout",
+                "10s",
+                "--",
+                "sh",
+                "-c",
+                script,
+            ])
             .way(way)
             .json()
             .finish();
@@ -176,8 +225,10 @@ int main(void) {
     while (all < 8 << 20 && (got = syscall(SYS_getrandom, much + all, (8 << 20) - all, 0)) > 0) all += got;
     if (all != 8 << 20) return 1;
     char *code = (char *)getauxval(AT_SYSINFO_EHDR);
-    expect("mprotect", mprotect(code, 4096, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
-    memset(code, 0xff, 64);
+    char nonsense[64];
+    memset(nonsense, 0xff, 64);
+    int own = open("/proc/self/mem", O_RDWR);
+    expect("own memory", pwrite(own, nonsense, 64, (long)code), 0);
     unsigned long base;
     syscall(SYS_arch_prctl, 0x1003, &base);
     for (int i = 0; i < 100; i++) expect("arch_prctl", syscall(SYS_arch_prctl, 0x1002, base), 0);
@@ -203,7 +254,14 @@ fn a_program_that_asks_nonsense_gets_the_errors_of_the_kernel_and_harms_only_its
         host.give(&place, way);
         let workspace = place.to_str().unwrap();
         let run = host
-            .launch(["run", "--deterministic", "--workspace", workspace, "--", "/work/trouble"])
+            .launch([
+                "run",
+                "--deterministic",
+                "--workspace",
+                workspace,
+                "--",
+                "/work/trouble",
+            ])
             .way(way)
             .json()
             .finish();
@@ -217,7 +275,14 @@ fn a_program_that_hides_its_memory_has_the_machines_time_and_the_record_says_so(
     let host = host!(Need::Python, Need::UnprivilegedUser);
     let hidden = "import ctypes, time; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); print(time.time())";
     let run = host
-        .launch(["run", "--deterministic", "--", "/usr/bin/python3", "-c", hidden])
+        .launch([
+            "run",
+            "--deterministic",
+            "--",
+            "/usr/bin/python3",
+            "-c",
+            hidden,
+        ])
         .way(Way::User)
         .json()
         .finish();

@@ -21,7 +21,8 @@ pub(crate) fn all() -> (&'static str, Vec<(String, String)>) {
 }
 
 fn humaneval() -> Option<Vec<(String, String)>> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/HumanEval.jsonl.gz");
+    let beside =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/HumanEval.jsonl.gz");
     let named = std::env::var_os("COFFERDAM_HUMANEVAL").map(PathBuf::from);
     let path = named.unwrap_or(beside);
     let lines = Command::new("gzip").arg("-dc").arg(path).output().ok()?;
@@ -33,8 +34,16 @@ fn humaneval() -> Option<Vec<(String, String)>> {
     let programs = tasks.map(|task| {
         let part = |name: &str| task[name].as_str().unwrap().to_owned();
         let name = format!("{}.py", part("task_id").replace('/', "-").to_lowercase());
-        let solution = format!("{}{}\n{}", part("prompt"), part("canonical_solution"), part("test"));
-        (name, format!("{solution}\n{SPY}\ncheck(spy({}))\n", part("entry_point")))
+        let solution = format!(
+            "{}{}\n{}",
+            part("prompt"),
+            part("canonical_solution"),
+            part("test")
+        );
+        (
+            name,
+            format!("{solution}\n{SPY}\ncheck(spy({}))\n", part("entry_point")),
+        )
     });
     Some(programs.collect())
 }
@@ -52,7 +61,10 @@ print(set(map(str, range(20))), hex(id(spy)))
 ";
 
 fn own() -> Vec<(String, String)> {
-    let parts = OWN.split("\n\n").map(str::trim).filter(|part| !part.is_empty());
+    let parts = OWN
+        .split("\n\n")
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
     let programs = parts.zip(0..).map(|(part, at)| {
         let call = part.lines().last().unwrap();
         let rest = part.strip_suffix(call).unwrap();

@@ -60,7 +60,8 @@ impl Answers {
             },
         );
         if short.machine_time {
-            let how = "not fixed: without a time namespace, a wait until a point in time ends at once";
+            let how =
+                "not fixed: without a time namespace, a wait until a point in time ends at once";
             told.insert("waits", how.to_owned());
         }
         if short.calls > 0 {
@@ -85,32 +86,49 @@ const ALWAYS: [(&str, &str); 17] = [
         "machine",
         "fixed: /proc/cpuinfo, meminfo, stat, uptime, loadavg, boot id, machine id, sysinfo",
     ),
-    ("process_numbers", "fixed: the program is 2, its children count from there"),
-    ("resource_limits", "fixed: those that shape a program's memory"),
+    (
+        "process_numbers",
+        "fixed: the program is 2, its children count from there",
+    ),
+    (
+        "resource_limits",
+        "fixed: those that shape a program's memory",
+    ),
     ("umask", "fixed: 022"),
     (
         "waits",
         "fixed: they take as long as they say, and move the clock by that when they were waited out",
     ),
     ("file_times", "not fixed: files have the machine's time"),
-    ("file_numbers", "not fixed: inode and device numbers are the file system's"),
-    ("instructions", "not fixed: rdtsc, rdrand and cpuid need no call"),
+    (
+        "file_numbers",
+        "not fixed: inode and device numbers are the file system's",
+    ),
+    (
+        "instructions",
+        "not fixed: rdtsc, rdrand and cpuid need no call",
+    ),
     ("kernel", "not fixed: uname says the machine's"),
-    ("memory_use", "not fixed: /proc/self tells what the kernel counts"),
-    ("order", "not fixed: threads and processes at the same time take turns as they come"),
+    (
+        "memory_use",
+        "not fixed: /proc/self tells what the kernel counts",
+    ),
+    (
+        "order",
+        "not fixed: threads and processes at the same time take turns as they come",
+    ),
     ("timers", "not fixed: alarms go off in real time"),
 ];
 
 #[cfg(test)]
 mod tests {
-    use cofferdam_sys::blueprint::Fixed;
     use rustix::io::Errno;
 
     use super::*;
 
     #[test]
     fn every_item_says_what_it_is_and_a_shortfall_shows() {
-        let mut answers = Answers::new(7, &Fixed { offsets: [0; 2] });
+        let mut answers = Answers::new(7);
         let told = answers.account();
         let words = ["fixed: ", "seeded: ", "not fixed: "];
         let is_told = |how: &String| words.iter().any(|word| how.starts_with(word));

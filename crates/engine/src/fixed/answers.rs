@@ -3,7 +3,6 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use cofferdam_sys::blueprint::Fixed;
 use cofferdam_sys::caller::{self, Beginning, Directory, Memory, Numbers};
 use cofferdam_sys::seccomp::{self, Notification};
 use cofferdam_sys::vdso;
@@ -18,7 +17,6 @@ use super::view;
 #[derive(Debug)]
 pub(crate) struct Answers {
     seed: u64,
-    offset: i64,
     clock: Clock,
     random: Random,
     listings: Listings,
@@ -59,10 +57,9 @@ impl From<Result<i64, Errno>> for Answer {
 const MOST_RANDOM: u64 = 1 << 20;
 
 impl Answers {
-    pub(crate) fn new(seed: u64, fixed: &Fixed) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             seed,
-            offset: fixed.offsets[0],
             clock: Clock::new(),
             random: Random::new(seed),
             listings: Listings::default(),
@@ -180,10 +177,9 @@ impl Answers {
                 memory.write(at.saturating_add(stub.offset), &stub.code)?;
             }
         }
-        if caller::has_own_time(call) {
-            self.clock.set_offset(self.offset);
-        } else {
-            self.shortfall.machine_time = true;
+        match caller::time_offset(call) {
+            Some(offset) => self.clock.set_offset(offset),
+            None => self.shortfall.machine_time = true,
         }
         Ok(())
     }
@@ -196,12 +192,7 @@ impl Answers {
         Answer::Passes
     }
 
-    fn random(
-        &mut self,
-        listener: BorrowedFd<'_>,
-        call: &Notification,
-        memory: &Memory,
-    ) -> Answer {
+    fn random(&mut self, listener: BorrowedFd<'_>, call: &Notification, memory: &Memory) -> Answer {
         const KNOWN_FLAGS: u64 = 7;
         let [at, count, flags, ..] = call.args;
         if flags & 0xffff_ffff & !KNOWN_FLAGS != 0 {
@@ -226,15 +217,14 @@ impl Answers {
             return Answer::Passes;
         };
         let reader = (numbers.process, descriptor & 0xffff_ffff);
-        let part = self.part(listener, call, reader, room);
-        match part {
-            Ok(Some(part)) => {
+        match self.part(listener, call, reader, room) {
+            Ok(Some(Ok(part))) => {
                 let length = i64::try_from(part.len()).unwrap_or(0);
                 memory.write(at, &part).map(|()| length).into()
             }
-            Ok(None) => Answer::Passes,
-            // Its own error is the kernel's to say.
-            Err(_) => Answer::Passes,
+            Ok(Some(Err(errno))) => Answer::Fails(errno),
+            // What is wrong with the descriptor is the kernel's to say.
+            Ok(None) | Err(_) => Answer::Passes,
         }
     }
 
@@ -244,7 +234,7 @@ impl Answers {
         call: &Notification,
         reader: (u32, u64),
         room: usize,
-    ) -> Result<Option<Vec<u8>>, Errno> {
+    ) -> Result<Option<Result<Vec<u8>, Errno>>, Errno> {
         let (process, descriptor) = reader;
         let directory = Directory::of(listener, call, process, descriptor)?;
         let mut position = directory.position()?;
@@ -256,7 +246,7 @@ impl Answers {
             position = directory.position()?;
             self.listings.begin(reader, position, &listing);
         }
-        self.listings.next(reader, position, room).transpose()
+        Ok(self.listings.next(reader, position, room))
     }
 }
 

@@ -135,7 +135,11 @@ mod tests {
         assert_eq!(names(&first), [".", ".."]);
         let second = listings.next(reader, 99, 1000).unwrap().unwrap();
         assert_eq!(names(&second), ["a long name", "b", "c"]);
-        assert_eq!(listings.next(reader, 99, 1000), None, "the kernel says the end");
+        assert_eq!(
+            listings.next(reader, 99, 1000),
+            None,
+            "the kernel says the end"
+        );
         assert_eq!(listings.room(), MOST);
     }
 

@@ -4,15 +4,13 @@
 //! Everything of the host is opened first. Then the root is changed, and only then are mount points made and mounts attached, so that no path of
 //! this second half can lead out of the sandbox, whatever a root directory or a workspace contains.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use cofferdam_contract::request::{MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Access, Slot, Step};
-use rustix::io::Errno;
 
 use super::identity::Trees;
+use super::names::{c_path, c_text, unreadable};
 use super::view;
 use crate::error::EngineError;
 use crate::fixed::view::RANDOM_PIPE;
@@ -481,27 +479,5 @@ impl Builder {
         let slot = Slot(self.next);
         self.next = self.next.saturating_add(1);
         slot
-    }
-}
-
-fn c_text(text: impl Into<Vec<u8>>) -> Result<CString, EngineError> {
-    CString::new(text).map_err(|_| EngineError::System {
-        doing: "describe the sandbox",
-        errno: Errno::INVAL,
-    })
-}
-
-fn c_path(path: &Path) -> Result<CString, EngineError> {
-    c_text(path.as_os_str().as_bytes())
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> EngineError {
-    let errno = error
-        .raw_os_error()
-        .map_or(Errno::IO, Errno::from_raw_os_error);
-    EngineError::Unreadable {
-        what: "cannot open",
-        path: path.display().to_string(),
-        errno,
     }
 }

@@ -16,5 +16,6 @@ pub use filter::{Denied, Filter, errno_for, name_of, reason_of};
 pub use install::{Listener, install};
 pub use model::{Variant, Variants};
 pub use notify::{
-    Answered, Notification, Received, SharedMapping, answer, is_waiting, let_through, receive, respond,
+    Answered, Notification, Received, SharedMapping, answer, is_waiting, let_through, receive,
+    respond,
 };
