@@ -141,7 +141,16 @@ pub(crate) const ALL: &[Noisy] = &[
         "the time and the numbers of processes that it starts",
         "/usr/bin/python3",
         "-c",
-        "import subprocess, os\nfor _ in range(3): print(subprocess.run(['sh', '-c', 'echo $$ $PPID; date +%s.%N'], capture_output=True, text=True, timeout=20).stdout, os.getpid())"
+        "import os, time\nfor _ in range(3): print(os.system('echo $$ $PPID; date +%s.%N'), os.getpid(), time.time(), flush=True)"
+    ),
+    noisy!(
+        "Python",
+        "python side by side",
+        "the time of a child while the parent looks at the clock too",
+        "/usr/bin/python3",
+        "-c",
+        "import subprocess, os\nfor _ in range(3): print(subprocess.run(['date', '+%s.%N'], capture_output=True, text=True, timeout=20).stdout, os.getpid())"
+        => Promise::None("two processes move one clock, in the order in which they come")
     ),
     noisy!(
         "Python",
