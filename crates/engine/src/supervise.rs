@@ -1,6 +1,7 @@
 //! Watches over one run from its start to its end: moves its input and output, enforces what the kernel does not, and settles how it ended, once, from
 //! evidence.
 
+mod calls;
 mod interest;
 
 use std::collections::BTreeMap;
@@ -18,14 +19,13 @@ use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Sandbox;
 use cofferdam_sys::protocol::{Event, ProcView};
 use cofferdam_sys::routes;
-use cofferdam_sys::seccomp::{self, Received};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::capture::{Budget, Drain, Drained, ResultDrain};
 use crate::denials;
 use crate::feed::Feed;
-use crate::fixed::{Answers, Caller, Taken};
+use crate::fixed::Answers;
 use crate::outer::{Attended, Told};
 use crate::plan::Terms;
 use crate::recording::Recorder;
@@ -59,9 +59,19 @@ pub(crate) struct Running<'a> {
     pub(crate) told: Vec<Event>,
     /// Where the run must give the same each time.
     pub(crate) fixed: Option<Answers>,
+    pub(crate) clearing: Clearing,
 }
 
-/// A run that is over: nothing of it is left but this, once the janitor has ended.
+/// When what is left of a run in which nobody is left is cleared away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clearing {
+    /// It begins before the record is made, whose caller waits for both.
+    Meanwhile,
+    /// Somebody else has the time, once the record is there.
+    Later,
+}
+
+/// A run that is over: nothing of it is left but this, once its waste is gone.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) waste: Waste,
@@ -284,55 +294,6 @@ impl Supervisor<'_> {
         }
     }
 
-    fn fill_random(&mut self) {
-        if let Some(fixed) = &mut self.run.fixed {
-            fixed.fill_device();
-        }
-    }
-
-    /// Has a call answered that would differ from run to run. The program's process has calls of its own to make before it is the program, and those are the kernel's to answer; it
-    /// says when it goes, and by the time that the program calls, that has been said.
-    fn answer_call(&mut self) {
-        while self.run.fixed.is_some() && self.started.is_none() {
-            match self.run.sandbox.receive() {
-                Ok(Some(event)) => self.note(event),
-                _ => break,
-            }
-        }
-        self.note_denial();
-    }
-
-    /// Answers a refused call and counts it.
-    fn note_denial(&mut self) {
-        let Some(listener) = &self.listener else {
-            return;
-        };
-        match seccomp::receive(listener.as_fd()) {
-            Ok(Received::Call(call)) => {
-                if let Some(fixed) = &mut self.run.fixed {
-                    let caller = match self.started {
-                        Some(_) => Caller::Program,
-                        None => Caller::Starter,
-                    };
-                    if fixed.take(listener.as_fd(), &call, caller) == Taken::Yes {
-                        return;
-                    }
-                }
-                if let Some(mapping) = call.shared_mapping() {
-                    self.run.watch.shared_memory_asked(call.pid, mapping);
-                    let _ = seccomp::let_through(listener.as_fd(), call.id);
-                    return;
-                }
-                *self.denied.entry(call.number).or_default() += 1;
-                let errno = seccomp::errno_for(call.number, self.run.terms.variants);
-                let _ = seccomp::respond(listener.as_fd(), call.id, errno);
-            }
-            Ok(Received::Gone) => {}
-            // Nobody is left who could call.
-            Err(_) => self.listener = None,
-        }
-    }
-
     /// Ends the run for `cause`, unless something has ended it already.
     fn stop(&mut self, cause: StopCause) {
         if self.cause.is_none() {
@@ -372,13 +333,21 @@ impl Supervisor<'_> {
             if report.is_failure() {
                 disk = self.run.watch.met_disk_limit();
             }
-            self.kill();
-            self.begin_removal();
-            // While init goes: letting go of these takes time too.
-            self.listener = None;
-            self.run.group = None;
-            self.run.feed.close();
-            self.reap()?;
+            if self.is_deserted() {
+                // Nobody is left who could write anything, or would have to be waited for.
+                if self.run.clearing == Clearing::Meanwhile {
+                    self.kill();
+                    self.begin_removal();
+                }
+            } else {
+                self.kill();
+                self.begin_removal();
+                // While init goes: letting go of these takes time too.
+                self.listener = None;
+                self.run.group = None;
+                self.run.feed.close();
+                self.reap()?;
+            }
             counters
         } else {
             self.kill();
@@ -415,7 +384,7 @@ impl Supervisor<'_> {
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
         told.correct(&mut usage);
         Ok(Ended {
-            waste: Waste::new(self.run.sandbox.take_mounts(), self.run.janitor),
+            waste: Waste::new(self.run.sandbox, self.run.group, self.run.janitor),
             terms: self.run.terms,
             ending,
             usage,
@@ -445,6 +414,15 @@ impl Supervisor<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether nobody but init is left, which ends with its sandbox.
+    fn is_deserted(&self) -> bool {
+        let is_walled = matches!(
+            self.run.sandbox.blueprint().isolation,
+            Isolation::Namespaces(_)
+        );
+        is_walled && self.run.group.as_ref().is_some_and(RunGroup::is_deserted)
     }
 
     fn begin_removal(&mut self) {
