@@ -18,6 +18,7 @@ use cofferdam_contract::task::{SourceTask, Task};
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_images::Rootfs;
 use cofferdam_server::backends::Asked;
 use cofferdam_store::DataDir;
 use cofferdam_store::model::RunKind;
@@ -29,6 +30,7 @@ use crate::containers::{self, Settings};
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::language::{self, Prepared};
+use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
 
@@ -43,6 +45,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let dir = history::place(places.data_dir.clone());
     let place = place(backend, args.workspace.as_deref());
     let docker = containers::load(places.config.clone(), backend, &args.container)?;
+    let image = rootfs::find(&args.container, backend, dir.as_ref())?;
     let settings = history::settings(places.config)?;
     let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
     if let Some(recording) = &mut recording {
@@ -54,9 +57,12 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         &sealed,
         place,
         docker,
+        image.as_ref(),
         dir.as_ref(),
-        &args.worker,
-        args.fixed.seed(),
+        Worker {
+            id: &args.worker,
+            seed: args.fixed.seed(),
+        },
         recording,
     )?;
     failure::print(&pretty(&envelope)?)?;
@@ -88,15 +94,23 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
     }
 }
 
+/// Who answers, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Worker<'a> {
+    pub(crate) id: &'a str,
+    /// Where randomness begins, if the answer must be the same each time.
+    pub(crate) seed: Option<u64>,
+}
+
 /// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too, and so is code that does not compile; a sandbox that could not be
 /// built is none. Source code is laid out below `dir`.
 pub(crate) fn answer(
     sealed: &Sealed,
     place: RunPlace,
     docker: Settings,
+    image: Option<&Rootfs>,
     dir: Option<&DataDir>,
-    worker: &str,
-    seed: Option<u64>,
+    worker: Worker<'_>,
     recording: Option<Recording>,
 ) -> Result<(ResultEnvelope, RunRecord), Failure> {
     let host = Host::detect();
@@ -105,12 +119,20 @@ pub(crate) fn answer(
         Task::Source(task) => Some(code(task, &place, dir, &host)?),
         Task::Command(_) | Task::Wasm(_) | Task::Project(_) => None,
     };
-    let request = match &code {
+    if code.is_some() && image.is_some() {
+        let message =
+            "--image: source tasks run with the interpreters of this machine; leave it out";
+        return Err(Failure::new(ErrorCode::BackendUnsupportedTask, message));
+    }
+    let mut request = match &code {
         Some(code) => source_request(sealed, place, code),
         None => sealed.to_request(place).map_err(|unsupported| {
             Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
         })?,
     };
+    if let Some(image) = image {
+        image.furnish(&mut request);
+    }
     let grant = Grant::new(request)
         .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
     let cancel = cofferdam_engine::cancel_on_signals()?;
@@ -118,14 +140,14 @@ pub(crate) fn answer(
         && let Some(mut failed) = code.failed_compile(&host, cancel.as_fd())?
     {
         failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
-        return Ok((envelope(sealed, &failed, worker)?, failed));
+        return Ok((envelope(sealed, &failed, worker.id)?, failed));
     }
     let asked = Asked {
         code: match &sealed.payload().task {
             Task::Wasm(task) => Some(task.module()),
             Task::Command(_) | Task::Source(_) | Task::Project(_) => None,
         },
-        seed,
+        seed: worker.seed,
     };
     let record = containers::backends(dir, docker).run(
         None,
@@ -142,7 +164,7 @@ pub(crate) fn answer(
     {
         return Err(Failure::new(failure.code(), failure.message.clone()));
     }
-    let envelope = envelope(sealed, &record, worker)?;
+    let envelope = envelope(sealed, &record, worker.id)?;
     Ok((envelope, record))
 }
 

@@ -6,13 +6,14 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
     (STORE, &[CONTRACT]),
     (ENGINE, &[CONTRACT, SYS, STORE]),
     (DOCKER, &[CONTRACT, ENGINE, STORE]),
+    (IMAGES, &[CONTRACT, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
     (PROJECT, &[CONTRACT]),
     (CALLBACK, &[CONTRACT, STORE]),
@@ -21,14 +22,14 @@ const ARROWS: [(&str, &[&str]); 14] = [
     (
         SERVER,
         &[
-            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, WASM,
+            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, IMAGES, WASM,
         ],
     ),
     (
         "cofferdam",
         &[
             CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, FLEET, SERVER, OBSERVE,
-            DOCKER, WASM,
+            DOCKER, IMAGES, WASM,
         ],
     ),
     (TESTKIT, &[]),
@@ -42,6 +43,7 @@ const PROJECT: &str = "cofferdam-project";
 const CALLBACK: &str = "cofferdam-callback";
 const OBSERVE: &str = "cofferdam-observe";
 const DOCKER: &str = "cofferdam-docker";
+const IMAGES: &str = "cofferdam-images";
 const FLEET: &str = "cofferdam-fleet";
 const WASM: &str = "cofferdam-wasm";
 const SERVER: &str = "cofferdam-server";

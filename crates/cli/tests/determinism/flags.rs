@@ -114,15 +114,24 @@ fn a_payload_and_source_code_give_the_same_each_time() {
     sealed.assert_success();
     let payload = host.dir().join("payload.json");
     fs::write(&payload, sealed.out()).unwrap();
+    let claimed = host.dir().join("envelope.json");
     let execute = |flags: &[&str]| {
         let args = [&["execute", payload.to_str().unwrap()], flags].concat();
         let run = host.run(args);
         run.assert_success();
+        fs::write(&claimed, run.out()).unwrap();
         let envelope: Value = serde_json::from_str(&run.out()).unwrap();
         envelope["output"].clone()
     };
     let fixed = execute(&["--deterministic"]);
     assert_eq!(fixed, execute(&["--deterministic"]));
+    let verify = |flags: &[&str]| {
+        let paths = [payload.to_str().unwrap(), claimed.to_str().unwrap()];
+        let args = [&["verify"], &paths[..], &["--rerun"], flags].concat();
+        host.run(args).code()
+    };
+    assert_eq!(verify(&["--deterministic"]), 0);
+    assert_ne!(verify(&["--deterministic", "--seed", "9"]), 0);
     assert_ne!(fixed, execute(&["--deterministic", "--seed", "9"]));
     assert_ne!(fixed, execute(&[]));
 
