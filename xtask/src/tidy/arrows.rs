@@ -6,7 +6,7 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
@@ -15,20 +15,22 @@ const ARROWS: [(&str, &[&str]); 14] = [
     (DOCKER, &[CONTRACT, ENGINE, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
     (PROJECT, &[CONTRACT]),
+    (WORKSHOP, &[CONTRACT, STORE, ENGINE, PROJECT]),
     (CALLBACK, &[CONTRACT, STORE]),
     (WASM, &[CONTRACT, ENGINE]),
     (FLEET, &[CONTRACT, ENGINE]),
     (
         SERVER,
         &[
-            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, WASM,
+            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, WASM, PROJECT,
+            WORKSHOP,
         ],
     ),
     (
         "cofferdam",
         &[
             CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, FLEET, SERVER, OBSERVE,
-            DOCKER, WASM,
+            DOCKER, WASM, WORKSHOP,
         ],
     ),
     (TESTKIT, &[]),
@@ -44,6 +46,7 @@ const OBSERVE: &str = "cofferdam-observe";
 const DOCKER: &str = "cofferdam-docker";
 const FLEET: &str = "cofferdam-fleet";
 const WASM: &str = "cofferdam-wasm";
+const WORKSHOP: &str = "cofferdam-workshop";
 const SERVER: &str = "cofferdam-server";
 const TESTKIT: &str = "cofferdam-testkit";
 /// Chores look at whatever they need and are never shipped.

@@ -5,7 +5,6 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_project::Cache;
 
 use crate::failure::Failure;
 
@@ -17,13 +16,6 @@ pub(super) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failur
     };
     make(&place)?;
     place.canonicalize().map_err(|error| failed(&place, &error))
-}
-
-/// Makes what a step needs of it.
-pub(super) fn prepare(place: &Path, caches: &[Cache]) -> Result<(), Failure> {
-    caches
-        .iter()
-        .try_for_each(|cache| make(&place.join(cache.as_str())))
 }
 
 fn own(root: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Failure> {

@@ -7,9 +7,8 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_project::diagnostic::{self, Diagnostic, Severity};
 use cofferdam_project::report::{self, Status, TestCase, TestReport};
 use cofferdam_project::{Action, Beneath};
+use cofferdam_workshop::{Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
 
-use super::act::last_attempts;
-use super::outcome::{Outcome, ProjectOutcome, StepOutcome, Tests, Verdict};
 use super::sheet::Sheet;
 use crate::arguments::project::ActArgs;
 use crate::failure::{self, Failure};
@@ -19,7 +18,6 @@ use crate::terminal::output::Document;
 use crate::terminal::size::Target;
 use crate::terminal::text::{cut, safe};
 
-const SCHEMA: &str = "cofferdam.project/1";
 /// More than these nobody reads in a terminal; `--json` has them all.
 const MOST_DIAGNOSTICS: usize = 50;
 const MOST_FAILURES: usize = 50;
@@ -47,7 +45,11 @@ impl Tell {
     }
 
     pub(super) fn outcome(&self, outcome: &Outcome, root: &Path) -> Result<(), Failure> {
-        let steps: Vec<&StepOutcome> = outcome.projects.iter().flat_map(last_attempts).collect();
+        let steps: Vec<&StepOutcome> = outcome
+            .projects
+            .iter()
+            .flat_map(ProjectOutcome::last_attempts)
+            .collect();
         if let Some(sheet) = &self.junit {
             let mut all = TestReport::default();
             for tests in steps.iter().filter_map(|step| step.tests.as_ref()) {
@@ -97,7 +99,7 @@ struct Page {
 
 impl Page {
     fn project(&mut self, project: &ProjectOutcome) {
-        let steps = last_attempts(project);
+        let steps = project.last_attempts();
         let found: Vec<&Diagnostic> = steps.iter().flat_map(|step| &step.diagnostics).collect();
         for diagnostic in found.iter().take(MOST_DIAGNOSTICS) {
             self.diagnostic(diagnostic);

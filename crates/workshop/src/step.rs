@@ -5,9 +5,11 @@ use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_contract::ending::Ending;
+use cofferdam_contract::ending::Stream;
+use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
@@ -16,44 +18,60 @@ use cofferdam_contract::request::{
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{
-    self, Evidence, Input, OnLimit, Recording, Results, Sink, Streams,
+    self, Evidence, Input, LiveUsage, OnLimit, Results, Sink, Streams,
 };
-use cofferdam_project::action::Output;
+use cofferdam_project::action::{Output, Place, ReportAt};
 use cofferdam_project::diagnostic;
-use cofferdam_project::report::{MAX_REPORT, Status, TestReport};
+use cofferdam_project::report::{MAX_REPORT, Status, Tally, TestReport};
 use cofferdam_project::{Action, Beneath, Cache, Places, Step};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 
-use super::ears::{Ears, Found, Open};
-use super::gather::Before;
-use super::outcome::{Ended, StepOutcome, Tests, Verdict, judge};
-use super::tee::{Show, Tee};
-use super::tools::Tools;
-use super::{cache, outcome};
-use crate::arguments::{HistoryArgs, Places as ConfigPlaces};
-use crate::config::Merged;
-use crate::failure::Failure;
-use crate::{history, run};
+use crate::cache;
+use crate::ears::{Ears, Found, Open};
+use crate::error::WorkError;
+use crate::follow::Follow;
+use crate::gather::Before;
+use crate::outcome::{Ended, StepOutcome, Tests, Verdict, judge};
+use crate::tee::{Listening, Shown, Tee};
+use crate::tools::Tools;
+use crate::watcher::{Begun, Watcher};
 
 /// Everything that the steps of one call share.
 #[derive(Debug)]
-pub(super) struct Bench<'a> {
-    pub(super) action: Action,
-    pub(super) root: PathBuf,
-    pub(super) cache: PathBuf,
-    pub(super) data_dir: DataDir,
-    pub(super) access: WorkspaceAccess,
-    pub(super) env: Vec<OsString>,
-    pub(super) mounts: Vec<OsString>,
-    pub(super) waive: Vec<String>,
-    pub(super) history: HistoryArgs,
-    pub(super) places: ConfigPlaces,
-    pub(super) merged: Merged,
-    pub(super) show: Show,
-    pub(super) host: Host,
-    pub(super) cancel: BorrowedFd<'a>,
+pub struct Bench<'a> {
+    pub action: Action,
+    /// The project's directory.
+    pub root: PathBuf,
+    /// Holds a directory for each cache.
+    pub cache: PathBuf,
+    pub shelf: Shelf,
+    /// Where reports are laid.
+    pub data_dir: DataDir,
+    pub access: WorkspaceAccess,
+    pub env: Vec<(OsString, OsString)>,
+    pub mounts: Vec<Mount>,
+    pub waived: Vec<LimitName>,
+    pub backend: BackendName,
+    /// For each step.
+    pub limits: Limits,
+    /// No step goes on after it.
+    pub until: Option<Instant>,
+    pub host: &'a Host,
+    pub cancel: Option<BorrowedFd<'a>>,
+    /// What a step takes while it runs.
+    pub usage: Option<Arc<LiveUsage>>,
+    pub watcher: Arc<dyn Watcher>,
+}
+
+/// Whose the caches are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shelf {
+    /// The caller's own: written to where something is fetched or installed.
+    Own,
+    /// Of many who do not trust each other: never written to.
+    Shared,
 }
 
 const INSIDE_CACHES: &str = "/cache";
@@ -64,11 +82,11 @@ const SAID: usize = 4 << 10;
 impl Bench<'_> {
     /// Without walls everything is where it is.
     fn is_host(&self) -> bool {
-        self.merged.backend.value == BackendName::Host
+        self.backend == BackendName::Host
     }
 
     /// Where a step finds things. The directory for reports is another one for each step.
-    pub(super) fn places(&self, reports: &Path) -> Places {
+    pub(crate) fn places(&self, reports: &Path) -> Places {
         if self.is_host() {
             let text = |path: &Path| path.to_string_lossy().into_owned();
             return Places {
@@ -85,31 +103,47 @@ impl Bench<'_> {
     }
 
     /// A directory of its own for the reports of one step.
-    pub(super) fn reports(&self) -> Result<PrivateDir, Failure> {
+    pub(crate) fn reports(&self) -> Result<PrivateDir, WorkError> {
         Ok(PrivateDir::create(&self.data_dir, RunId::new())?)
     }
 
     /// Runs a step and reads what it left.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
+        manifest: &str,
         step: &Step,
         tools: &Tools,
         reports: &PrivateDir,
         attempt: u32,
-    ) -> Result<StepOutcome, Failure> {
-        cache::prepare(&self.cache, &step.caches)?;
+    ) -> Result<StepOutcome, WorkError> {
+        if self.shelf == Shelf::Own {
+            cache::prepare(&self.cache, &step.caches)?;
+        }
         let project = self.beneath(&self.root)?;
         let before = Before::look(&project, &step.reports);
-        let request = self.request(step, tools, reports.path())?;
+        let request = self.request(step, tools, reports.path());
         let grant = Grant::new(request)
-            .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
-        let mut recording = self.recording()?;
-        let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
-        let (to_stdout, stdout) = self.listen(match step.output {
-            Output::ForPeople => self.show,
-            Output::ForPrograms => Show::Nobody,
-        })?;
-        let (to_stderr, stderr) = self.listen(self.show)?;
+            .map_err(|problems| WorkError::problems(ErrorCode::InputInvalid, &problems))?;
+        let mut recording = self.watcher.recording()?;
+        let stdout = tally(&step.reports, &Place::Stdout);
+        let stderr = tally(&step.reports, &Place::Stderr);
+        let is_heard = stdout.is_some() || stderr.is_some();
+        let follow = match is_heard {
+            true => None,
+            false => self.follow(&step.reports, reports.path()),
+        };
+        self.watcher.began(&Begun {
+            manifest,
+            argv: &step.argv,
+            attempt,
+            counts: is_heard || follow.is_some(),
+        });
+        let shown = match step.output {
+            Output::ForPeople => Shown::Yes,
+            Output::ForPrograms => Shown::No,
+        };
+        let (to_stdout, stdout) = self.listen(Stream::Stdout, shown, stdout)?;
+        let (to_stderr, stderr) = self.listen(Stream::Stderr, Shown::Yes, stderr)?;
         let ears = Arc::new(Mutex::new(Ears::Open(Open {
             stdout,
             stderr,
@@ -121,6 +155,9 @@ impl Bench<'_> {
         if let Some(recording) = &mut recording {
             let ears = Arc::clone(&ears);
             recording.results = Some(Results::new(move || Ears::found(&ears)?.kept()));
+            recording.kind = kind(self.action);
+            // A build leaves thousands of files that the next one makes again.
+            recording.artifacts = None;
         }
         let streams = Streams {
             stdin: Input::Empty,
@@ -129,24 +166,46 @@ impl Bench<'_> {
             result: None,
             on_output_limit: OnLimit::Stop,
             evidence: Evidence::Full,
-            cancel: Some(self.cancel),
+            cancel: self.cancel,
             recording,
-            usage: None,
+            usage: self.usage.clone(),
         };
-        let record = pipeline::run(grant, streams, &self.host)?;
-        history::tell_unrecorded(&record);
-        history::afterwards(&record, kept_in.as_ref(), &self.merged.history);
+        let record = pipeline::run(grant, streams, self.host)?;
+        drop(follow);
+        self.watcher.ended(&record);
         let found = Ears::found(&ears).unwrap_or_default();
-        Ok(self.outcome(step, record, &found, attempt))
+        Ok(self.outcome(step, &record, &found, attempt))
     }
 
-    fn listen(&self, show: Show) -> Result<(OwnedFd, Tee), Failure> {
+    /// Where tests are told while they run, but into a file. Progress is worth no failure.
+    fn follow(&self, reports: &[ReportAt], dir: &Path) -> Option<Follow> {
+        reports.iter().find_map(|at| {
+            let Place::Own(name) = &at.place else {
+                return None;
+            };
+            let tally = Tally::of(at.format)?;
+            Follow::begin(dir, name, tally, Arc::clone(&self.watcher)).ok()
+        })
+    }
+
+    fn listen(
+        &self,
+        stream: Stream,
+        shown: Shown,
+        tally: Option<Tally>,
+    ) -> Result<(OwnedFd, Tee), WorkError> {
         let at_most = usize::try_from(MAX_REPORT).unwrap_or(usize::MAX);
-        Tee::new(show, at_most)
-            .map_err(|error| Failure::io(ErrorCode::Internal, "cannot listen to a tool", &error))
+        let listening = Listening {
+            stream,
+            shown,
+            tally,
+            to: Arc::clone(&self.watcher),
+        };
+        Tee::new(listening, at_most)
+            .map_err(|error| WorkError::io(ErrorCode::Internal, "cannot listen to a tool", &error))
     }
 
-    fn outcome(&self, step: &Step, record: RunRecord, found: &Found, attempt: u32) -> StepOutcome {
+    fn outcome(&self, step: &Step, record: &RunRecord, found: &Found, attempt: u32) -> StepOutcome {
         let Found {
             tests,
             stdout,
@@ -184,7 +243,7 @@ impl Bench<'_> {
             })
             .collect();
         diagnostics.retain(|found| !failed.contains(&(found.file.clone(), found.line)));
-        let (verdict, detail) = judge(&record, tests.as_ref());
+        let (verdict, detail) = judge(record, tests.as_ref());
         let is_silent =
             diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.tests.is_empty());
         let is_bad = !matches!(verdict, Verdict::Passed | Verdict::Nothing);
@@ -193,13 +252,7 @@ impl Bench<'_> {
             index: 0,
             run_id: record.run_id.clone(),
             wall_ms: record.usage.wall_ms,
-            ending: Ended {
-                code: match record.ending {
-                    Ending::Exited { code } => Some(code),
-                    Ending::Signaled { .. } | Ending::Stopped(_) | Ending::NeverStarted(_) => None,
-                },
-                ending: record.ending,
-            },
+            ending: Ended::from(&record.ending),
             attempt,
             verdict,
             detail,
@@ -207,27 +260,11 @@ impl Bench<'_> {
             tests: None,
             said: (is_bad && is_silent).then(|| tail(said.trim_end(), SAID)),
         };
-        outcome.tests = tests.clone().map(|tests| self.told(tests, &root));
+        outcome.tests = tests.clone().map(|tests| told(tests, &root));
         outcome
     }
 
-    /// Paths as a person in the project would write them.
-    fn told(&self, tests: TestReport, root: &str) -> outcome::Tests {
-        let counts = tests.counts();
-        let mut cases = tests.tests;
-        for case in &mut cases {
-            if let Some(file) = &mut case.file {
-                *file = diagnostic::relative(file, root);
-            }
-        }
-        Tests {
-            counts,
-            tests: cases,
-            problems: tests.problems,
-        }
-    }
-
-    fn request(&self, step: &Step, tools: &Tools, reports: &Path) -> Result<Request, Failure> {
+    fn request(&self, step: &Step, tools: &Tools, reports: &Path) -> Request {
         let mut env: Vec<(OsString, OsString)> = Vec::new();
         if let Some(path) = &tools.path
             && !self.is_host()
@@ -241,32 +278,35 @@ impl Bench<'_> {
         for (name, value) in &step.env {
             set(&mut env, name.into(), value.into());
         }
-        for text in &self.env {
-            let (name, value) = run::variable(text.clone())?;
-            set(&mut env, name, value);
+        for (name, value) in &self.env {
+            set(&mut env, name.clone(), value.clone());
         }
-        let waived = self.waive.iter().map(|name| run::waived(name));
-        Ok(Request {
+        Request {
             argv: step.argv.iter().map(Into::into).collect(),
             env,
             cwd: Some(step.cwd.clone().into()),
             limits: self.limits(step),
-            waived: waived.collect::<Result<_, _>>()?,
+            waived: self.waived.clone(),
             network: Network::Denied,
             root: Root::HostUsr,
             workspace: Some(Workspace {
                 path: self.root.clone(),
                 access: self.access,
             }),
-            mounts: self.mounts(step, tools, reports)?,
-            backend: self.merged.backend.value,
-        })
+            mounts: self.mounts(step, tools, reports),
+            backend: self.backend,
+        }
     }
 
-    /// What the project says of itself can only be shorter.
+    /// What the project says of itself can only be shorter, and so can the time that is left.
     fn limits(&self, step: &Step) -> Limits {
-        let mut limits = self.merged.limits();
-        if let Some(own) = step.at_most {
+        let mut limits = self.limits.clone();
+        let left = self.until.map(|until| {
+            until
+                .saturating_duration_since(Instant::now())
+                .max(Limits::WALL_TIME.min)
+        });
+        for own in [step.at_most, left].into_iter().flatten() {
             limits.wall_time = match limits.wall_time {
                 Cap::AtMost(allowed) => Cap::AtMost(allowed.min(own)),
                 Cap::Unlimited => Cap::AtMost(own),
@@ -276,21 +316,22 @@ impl Bench<'_> {
     }
 
     /// Caches can be written to only where something is fetched or installed: what one build leaves there, another must not find.
-    fn mounts(&self, step: &Step, tools: &Tools, reports: &Path) -> Result<Vec<Mount>, Failure> {
-        let mut mounts = Vec::new();
-        for text in &self.mounts {
-            mounts.push(run::mount(text.clone())?);
-        }
+    fn mounts(&self, step: &Step, tools: &Tools, reports: &Path) -> Vec<Mount> {
+        let mut mounts = self.mounts.clone();
         if self.is_host() {
-            return Ok(mounts);
+            return mounts;
         }
         mounts.extend(tools.mounts.iter().cloned());
         let access = |cache: &Cache| match self.action {
+            _ if self.shelf == Shelf::Shared => MountAccess::ReadOnly,
             Action::Restore => MountAccess::ReadWrite,
             _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
             Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
         };
-        let caches = step.caches.iter().map(|cache| Mount {
+        // Of a shared shelf only what somebody has put there.
+        let is_there =
+            |cache: &&Cache| self.shelf == Shelf::Own || self.cache.join(cache.as_str()).is_dir();
+        let caches = step.caches.iter().filter(is_there).map(|cache| Mount {
             source: self.cache.join(cache.as_str()),
             target: Path::new(INSIDE_CACHES).join(cache.as_str()),
             access: access(cache),
@@ -301,28 +342,44 @@ impl Bench<'_> {
             target: INSIDE_REPORTS.into(),
             access: MountAccess::ReadWrite,
         });
-        Ok(mounts)
+        mounts
     }
 
-    fn recording(&self) -> Result<Option<Recording>, Failure> {
-        let dir = self.places.data_dir.clone();
-        let mut recording = history::recording(&self.history, dir, &self.merged.history)?;
-        if let Some(recording) = &mut recording {
-            recording.kind = match self.action {
-                Action::Test => RunKind::Test,
-                Action::Restore | Action::Build | Action::Lint | Action::Format => RunKind::Build,
-            };
-            // A build leaves thousands of files that the next one makes again.
-            recording.artifacts = None;
-        }
-        Ok(recording)
-    }
-
-    fn beneath(&self, dir: &Path) -> Result<Beneath, Failure> {
+    fn beneath(&self, dir: &Path) -> Result<Beneath, WorkError> {
         Beneath::open(dir).map_err(|error| {
             let what = format!("cannot read `{}`", dir.display());
-            Failure::io(ErrorCode::InputUnreadable, &what, &error)
+            WorkError::io(ErrorCode::InputUnreadable, &what, &error)
         })
+    }
+}
+
+/// Paths as a person in the project would write them.
+fn told(tests: TestReport, root: &str) -> Tests {
+    let counts = tests.counts();
+    let mut cases = tests.tests;
+    for case in &mut cases {
+        if let Some(file) = &mut case.file {
+            *file = diagnostic::relative(file, root);
+        }
+    }
+    Tests {
+        counts,
+        tests: cases,
+        problems: tests.problems,
+    }
+}
+
+/// Counts the tests that this stream tells of, where a report on it tells them one by one.
+fn tally(reports: &[ReportAt], stream: &Place) -> Option<Tally> {
+    let told = reports.iter().find(|at| at.place == *stream)?;
+    Tally::of(told.format)
+}
+
+/// Under which kind the history has a step.
+const fn kind(action: Action) -> RunKind {
+    match action {
+        Action::Test => RunKind::Test,
+        Action::Restore | Action::Build | Action::Lint | Action::Format => RunKind::Build,
     }
 }
 

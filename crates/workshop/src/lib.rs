@@ -1,0 +1,25 @@
+//! Carries out what is asked of a project: finds the projects in a tree, runs their steps through the engine, each in the sandbox with the project as its workspace, and puts together what they
+//! said and reported. Whoever asks looks on through a [`Watcher`]; what is shown to a person, and how, is not decided here.
+
+mod act;
+mod attempts;
+mod cache;
+mod ears;
+mod error;
+mod follow;
+mod gather;
+mod git;
+mod outcome;
+mod own;
+mod step;
+mod tee;
+mod tools;
+mod watcher;
+
+pub use act::{Wish, act, look};
+pub use attempts::Attempts;
+pub use error::WorkError;
+pub use outcome::{Ended, Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
+pub use own::{commands, task};
+pub use step::{Bench, Shelf};
+pub use watcher::{Begun, Watcher};
