@@ -136,6 +136,7 @@ fn parts(request: &str) -> Value {
                 "request": reference(request),
                 "file": files("Files for the workspace; the filename of each part is its path."),
                 "executable": files("The same, for programs."),
+                "project": { "type": "string", "contentMediaType": "application/octet-stream", "description": "A tar archive, compressed with gzip or not, or a git bundle." },
             },
             "required": ["request"],
         },

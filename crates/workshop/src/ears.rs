@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_project::Beneath;
 use cofferdam_project::action::ReportAt;
-use cofferdam_project::report::{TestCase, TestReport};
-use serde_json::{Value, json};
+use cofferdam_project::report::TestReport;
+use serde_json::Value;
 
 use crate::gather::{Before, Left, gather};
+use crate::kept;
 use crate::tee::Tee;
 
 /// Before and after it was listened to.
@@ -39,10 +40,6 @@ pub(crate) struct Found {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
 }
-
-/// What a record can hold of it.
-const MOST_CASES: usize = 10_000;
-const LONGEST: usize = 200;
 
 impl Ears {
     /// What was found; waits for the end of the streams the first time.
@@ -90,23 +87,6 @@ impl Found {
     /// For the history: enough to compare two runs by, without stacks.
     pub(crate) fn kept(&self) -> Option<Value> {
         let tests = self.tests.as_ref()?;
-        let short = |text: &Option<String>| {
-            text.as_ref()
-                .map(|text| text.chars().take(LONGEST).collect::<String>())
-        };
-        let case = |case: &TestCase| {
-            json!({
-                "name": case.name.chars().take(LONGEST).collect::<String>(),
-                "suite": short(&case.suite),
-                "status": case.status,
-                "duration_ms": case.duration_ms,
-                "message": short(&case.message),
-            })
-        };
-        Some(json!({
-            "counts": tests.counts(),
-            "cases": tests.tests.iter().take(MOST_CASES).map(case).collect::<Vec<_>>(),
-            "not_kept": tests.tests.len().saturating_sub(MOST_CASES),
-        }))
+        Some(kept::cases(tests.counts(), tests.tests.iter()))
     }
 }

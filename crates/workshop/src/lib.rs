@@ -9,6 +9,7 @@ mod error;
 mod follow;
 mod gather;
 mod git;
+mod kept;
 mod outcome;
 mod own;
 mod step;

@@ -236,7 +236,7 @@ fn together(
 }
 
 /// Times and output add up; the rest was never in use at once.
-fn used<'a>(each: impl Iterator<Item = &'a UsageRecord>) -> UsageRecord {
+pub(crate) fn used<'a>(each: impl Iterator<Item = &'a UsageRecord>) -> UsageRecord {
     let none = UsageRecord {
         wall_ms: 0.0,
         cpu_ms: 0.0,
