@@ -38,6 +38,11 @@ const PACKAGES: &[Package] = &[
         reason: "hostile programs in Python; the sandbox sees /usr only, so another python does not do",
     },
     Package {
+        name: "git",
+        shows: "/usr/bin/git",
+        reason: "projects that are sent as a bundle, which is cloned inside",
+    },
+    Package {
         name: "gcc",
         shows: "gcc",
         reason: "hostile programs in C",

@@ -14,6 +14,7 @@ mod outcome;
 mod own;
 mod step;
 mod tee;
+mod together;
 mod tools;
 mod watcher;
 
@@ -22,5 +23,6 @@ pub use attempts::Attempts;
 pub use error::WorkError;
 pub use outcome::{Ended, Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
 pub use own::{commands, task};
-pub use step::{Bench, Shelf};
+pub use step::{Bench, Shelf, Spent};
+pub use together::{Together, used};
 pub use watcher::{Begun, Watcher};

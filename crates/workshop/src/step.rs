@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::Stream;
@@ -15,7 +15,7 @@ use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
     BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
 };
-use cofferdam_contract::units::Cap;
+use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{
     self, Evidence, Input, LiveUsage, OnLimit, Results, Sink, Streams,
@@ -58,11 +58,20 @@ pub struct Bench<'a> {
     pub limits: Limits,
     /// No step goes on after it.
     pub until: Option<Instant>,
+    /// Where the limits are for all steps together: what was used of them so far.
+    pub together: Option<Mutex<Spent>>,
     pub host: &'a Host,
     pub cancel: Option<BorrowedFd<'a>>,
     /// What a step takes while it runs.
     pub usage: Option<Arc<LiveUsage>>,
     pub watcher: Arc<dyn Watcher>,
+}
+
+/// What the steps before have used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    pub cpu: Duration,
+    pub output: u64,
 }
 
 /// Whose the caches are.
@@ -172,6 +181,7 @@ impl Bench<'_> {
         };
         let record = pipeline::run(grant, streams, self.host)?;
         drop(follow);
+        self.spend(&record);
         self.watcher.ended(&record);
         let found = Ears::found(&ears).unwrap_or_default();
         Ok(self.outcome(step, &record, &found, attempt))
@@ -312,7 +322,31 @@ impl Bench<'_> {
                 Cap::Unlimited => Cap::AtMost(own),
             };
         }
+        if let Some(spent) = &self.together {
+            let spent = *spent.lock().unwrap_or_else(PoisonError::into_inner);
+            let cpu = |limit: Duration| limit.saturating_sub(spent.cpu).max(Limits::CPU_TIME.min);
+            limits.cpu_time = limits
+                .cpu_time
+                .at_most()
+                .map_or(Cap::Unlimited, |limit| Cap::AtMost(cpu(limit)));
+            let output = |limit: Bytes| {
+                Bytes::new(limit.get().saturating_sub(spent.output)).max(Limits::OUTPUT.min)
+            };
+            limits.output = limits
+                .output
+                .at_most()
+                .map_or(Cap::Unlimited, |limit| Cap::AtMost(output(limit)));
+        }
         limits
+    }
+
+    fn spend(&self, record: &RunRecord) {
+        if let Some(spent) = &self.together {
+            let mut spent = spent.lock().unwrap_or_else(PoisonError::into_inner);
+            let cpu = Duration::try_from_secs_f64(record.usage.cpu_ms / 1000.0);
+            spent.cpu += cpu.unwrap_or_default();
+            spent.output += record.usage.output_bytes;
+        }
     }
 
     /// Caches can be written to only where something is fetched or installed: what one build leaves there, another must not find.

@@ -99,6 +99,7 @@ pub(super) fn bench<'a>(
         backend: merged.backend.value,
         limits: merged.limits(),
         until: None,
+        together: None,
         host,
         cancel: Some(cancel),
         usage: None,

@@ -9,7 +9,7 @@ use cofferdam_contract::codes::ErrorCode;
 use crate::failure::Failure;
 
 /// The directory that holds a directory for each cache.
-pub(super) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failure> {
     let place = match named {
         Some(named) => named.to_owned(),
         None => own(root, |name| std::env::var_os(name).map(PathBuf::from))?,

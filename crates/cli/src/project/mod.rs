@@ -8,5 +8,7 @@ mod task;
 mod tell;
 mod verbs;
 
+pub(crate) use cache::place as cache_place;
 pub(crate) use task::task;
+pub(crate) use tell::Tell;
 pub(crate) use verbs::{build, format, lint, restore, test};

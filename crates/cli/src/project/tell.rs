@@ -26,7 +26,7 @@ const MAX_SOURCE: u64 = 4 << 20;
 
 /// How it is to be told.
 #[derive(Debug)]
-pub(super) struct Tell {
+pub(crate) struct Tell {
     json: bool,
     junit: Option<Sheet>,
     sarif: Option<Sheet>,
@@ -34,17 +34,26 @@ pub(super) struct Tell {
 
 impl Tell {
     pub(super) fn new(args: &ActArgs, junit: Option<PathBuf>) -> Result<Self, Failure> {
+        Self::of(args.json, junit.as_ref(), args.sarif.as_ref())
+    }
+
+    /// Files are held from now on.
+    pub(crate) fn of(
+        json: bool,
+        junit: Option<&PathBuf>,
+        sarif: Option<&PathBuf>,
+    ) -> Result<Self, Failure> {
         let hold = |flag: &str, path: Option<&PathBuf>| {
             path.map(|path| Sheet::hold(flag, path)).transpose()
         };
         Ok(Self {
-            json: args.json,
-            junit: hold("--junit", junit.as_ref())?,
-            sarif: hold("--sarif", args.sarif.as_ref())?,
+            json,
+            junit: hold("--junit", junit)?,
+            sarif: hold("--sarif", sarif)?,
         })
     }
 
-    pub(super) fn outcome(&self, outcome: &Outcome, root: &Path) -> Result<(), Failure> {
+    pub(crate) fn outcome(&self, outcome: &Outcome, root: &Path) -> Result<(), Failure> {
         let steps: Vec<&StepOutcome> = outcome
             .projects
             .iter()

@@ -93,6 +93,12 @@ impl CountsLine {
         });
     }
 
+    /// The same where counts come as sums over all steps already.
+    pub(crate) fn renamed(&self, name: &str, attempt: u32, counts: bool) {
+        lock(&self.state).step = None;
+        self.began(name, attempt, counts);
+    }
+
     pub(crate) fn counted(&self, counts: Counts) {
         if let Some(step) = &mut lock(&self.state).step {
             step.counts = Some(counts);

@@ -4,6 +4,6 @@ mod carry_out;
 mod request;
 mod view;
 
-pub(crate) use carry_out::{InputOutcome, InputResult, InputTask, Inputs, carry_out, used};
+pub(crate) use carry_out::{InputOutcome, InputResult, InputTask, Inputs, carry_out};
 pub(crate) use request::{Base, InputRequest, check};
 pub(crate) use view::InputView;

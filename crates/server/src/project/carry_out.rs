@@ -4,13 +4,13 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use cofferdam_contract::ending::{Ending, SetupFailure, SetupFailureKind};
-use cofferdam_contract::record::{CapturedStream, FinishedRun, RunRecord};
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
-use cofferdam_contract::usage::Usage;
 use cofferdam_project::Action;
 use cofferdam_store::collect::Collected;
 use cofferdam_store::private_dir::PrivateDir;
-use cofferdam_workshop::{Bench, Outcome, Shelf, Verdict, Watcher, Wish, WorkError, act, task};
+use cofferdam_workshop::{
+    Bench, Outcome, Shelf, Together, Verdict, Watcher, Wish, WorkError, act, task,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -18,7 +18,6 @@ use super::desk::Desk;
 use super::unpack::{Unpacked, unpack};
 use super::{Done, ProjectTask, keep};
 use crate::fault::Fault;
-use crate::inputs::used;
 use crate::kept;
 use crate::live::{Finished, Live, Stage};
 use crate::trace::RunPhase;
@@ -65,9 +64,16 @@ pub(crate) fn carry_out(
         None => Collected::default(),
     };
     let mut state = desk.state();
-    let mut record = together(live, &state.records, ending, started_at);
-    record.stdout = state.stdout.captured();
-    record.stderr = state.stderr.captured();
+    let together = Together {
+        run_id: live.id.to_string(),
+        backend: BackendName::Native,
+        records: &state.records,
+        ending,
+        stdout: state.stdout.captured(),
+        stderr: state.stderr.captured(),
+        started_at,
+    };
+    let mut record = together.record();
     let journal = state.journal.take();
     drop(state);
     let results = outcome.as_ref().map(Outcome::kept);
@@ -106,6 +112,7 @@ fn run(
         backend: BackendName::Native,
         limits: work.limits.clone(),
         until: Some(live.deadline),
+        together: None,
         host: place.host,
         cancel: cancel.as_ref().map(|cancel| cancel.as_fd()),
         usage: Some(Arc::clone(&live.usage)),
@@ -127,20 +134,11 @@ fn run(
     };
     // The project goes with the run: nobody will use git there.
     outcome.warnings.clear();
-    let ending = ending(&outcome, desk);
-    Ok((Some(outcome), ending))
-}
-
-/// A step that was stopped says how; everything else is told by the exit code of the same thing on a command line.
-fn ending(outcome: &Outcome, desk: &Desk) -> Ending {
     let state = desk.state();
-    let last = state.records.last().map(|record| record.ending.clone());
-    match (outcome.verdict, last) {
-        (Verdict::Stopped, Some(ending @ (Ending::Stopped(_) | Ending::NeverStarted(_)))) => ending,
-        _ => Ending::Exited {
-            code: i32::from(outcome.exit_code),
-        },
-    }
+    let last = state.records.last().map(|record| &record.ending);
+    let ending = outcome.ending(last);
+    drop(state);
+    Ok((Some(outcome), ending))
 }
 
 /// In the words of the API instead of those of the command line.
@@ -164,36 +162,6 @@ fn never_started(error: &WorkError) -> Ending {
         message,
         errno: None,
     })
-}
-
-fn together(
-    live: &Live,
-    records: &[RunRecord],
-    ending: Ending,
-    started_at: Timestamp,
-) -> RunRecord {
-    let first = records.first();
-    let mut record = RunRecord::new(FinishedRun {
-        run_id: live.id.to_string(),
-        backend: BackendName::Native,
-        ending,
-        stdout: CapturedStream::whole(b""),
-        stderr: CapturedStream::whole(b""),
-        result: None,
-        usage: Usage::default(),
-        enforced_by: first
-            .map(|record| record.enforced_by.clone())
-            .unwrap_or_default(),
-        isolation: first
-            .map(|record| record.isolation.clone())
-            .unwrap_or_default(),
-        denials: Vec::new(),
-        changes: None,
-        started_at,
-        ended_at: Timestamp::now(),
-    });
-    record.usage = used(records.iter().map(|record| &record.usage));
-    record
 }
 
 fn done_of(outcome: &Outcome) -> Box<Done> {

@@ -102,7 +102,7 @@ fn argv(form: Form, git_ref: Option<&str>) -> Vec<OsString> {
     let words: Vec<&str> = match form {
         Form::Tar | Form::TarGz => {
             let mut words = vec![
-                "tar",
+                "/usr/bin/tar",
                 "--extract",
                 "--no-same-owner",
                 "--no-same-permissions",
@@ -114,7 +114,7 @@ fn argv(form: Form, git_ref: Option<&str>) -> Vec<OsString> {
             words
         }
         Form::GitBundle => {
-            let mut words = vec!["git", "clone", "--quiet", "--template="];
+            let mut words = vec!["/usr/bin/git", "clone", "--quiet", "--template="];
             words.extend(["--config", "core.hooksPath=/dev/null"]);
             words.extend(git_ref.iter().flat_map(|name| ["--branch", *name]));
             words.extend(["--", &archive, Workspace::INSIDE]);
