@@ -668,8 +668,6 @@ fn a_project_task_is_carried_out_and_its_results_are_the_output() {
     let execute = |more: &[&str]| {
         let mut args = vec!["execute".as_ref(), payload.as_os_str()];
         args.extend(more.iter().map(std::ffi::OsStr::new));
-        let args: Vec<&Path> = args.into_iter().map(Path::new).collect();
-        let args: Vec<_> = args.iter().map(|arg| arg.as_os_str()).collect();
         cofferdam(&args)
     };
     let place = project.to_str().unwrap();
