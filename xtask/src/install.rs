@@ -68,6 +68,11 @@ const PACKAGES: &[Package] = &[
         reason: "projects in Python that pytest tests",
     },
     Package {
+        name: "python3-pytest-cov",
+        shows: "/usr/lib/python3/dist-packages/pytest_cov",
+        reason: "coverage of projects in Python",
+    },
+    Package {
         name: "python3-venv",
         shows: "/usr/share/python-wheels",
         reason: "projects in Python with packages of their own",

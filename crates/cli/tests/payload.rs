@@ -664,7 +664,9 @@ fn a_project_task_is_carried_out_and_its_results_are_the_output() {
     fs::write(project.join("setup.cfg"), "").unwrap();
     fs::write(project.join("test_x.py"), tests("pass")).unwrap();
     let task = json!({ "kind": "project", "action": "test" });
-    let payload = desk.seal(&with(shell(""), "task", task.clone()));
+    let draft = with(shell(""), "task", task);
+    let form = json!({ "type": "object" });
+    let payload = desk.seal(&with(draft, "expected_output_format", form));
     let execute = |more: &[&str]| {
         let mut args = vec!["execute".as_ref(), payload.as_os_str()];
         args.extend(more.iter().map(std::ffi::OsStr::new));

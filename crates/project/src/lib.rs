@@ -4,6 +4,7 @@
 pub mod action;
 pub mod beneath;
 pub mod commands;
+pub mod coverage;
 pub mod detect;
 pub mod diagnostic;
 pub mod ecosystem;

@@ -5,14 +5,14 @@ use std::path::Path;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
-use cofferdam_project::action::{Place, Reach};
+use cofferdam_project::action::{Coverage, Place, Reach};
 use cofferdam_project::{Action, Bounds, Detection, Options, Project, Step, detect, ecosystem};
 
 use crate::attempts::{Attempts, sum_up};
 use crate::error::WorkError;
 use crate::git::Git;
 use crate::outcome::{Outcome, ProjectOutcome, StepOutcome, Verdict};
-use crate::step::Bench;
+use crate::step::{Bench, Shelf};
 use crate::{own, tools};
 
 /// What is asked for.
@@ -53,7 +53,8 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
         wish.options.reach = Reach::Host;
     }
     let found = look(&bench.root)?;
-    let git = Git::look(&bench.root);
+    // Of what goes with the run nobody will use git.
+    let git = (bench.shelf == Shelf::Own).then(|| Git::look(&bench.root));
     let mut outcomes = Vec::new();
     let named = match wish.projects.is_empty() {
         true => own::override_of(bench, &found, &wish)?,
@@ -73,7 +74,14 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
         }
     }
     let mut outcome = sum_up(wish.action, outcomes, wish.attempts);
-    outcome.warnings.extend(git.warning(&bench.root));
+    outcome
+        .warnings
+        .extend(git.and_then(|git| git.warning(&bench.root)));
+    if wish.options.coverage == Coverage::Yes && outcome.coverage.is_none() {
+        let warning =
+            "coverage was asked for, and none could be read: look at what the test runner says";
+        outcome.warnings.push(warning.to_owned());
+    }
     Ok(outcome)
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use cofferdam_project::Action;
+use cofferdam_project::coverage::Covered;
 use cofferdam_project::report::{Counts, Status, TestCase};
 
 use crate::outcome::{Outcome, ProjectOutcome, StepOutcome, Verdict};
@@ -56,11 +57,19 @@ pub(crate) fn sum_up(
             worst.map(StepOutcome::exit_code).max().unwrap_or(1)
         }
     };
+    let mut coverage: Option<Covered> = None;
+    for read in tested.iter().filter_map(|step| step.coverage.as_ref()) {
+        match &mut coverage {
+            Some(all) => all.add(read),
+            None => coverage = Some(read.clone()),
+        }
+    }
     Outcome {
         action,
         verdict,
         exit_code,
         counts,
+        coverage,
         warnings: Vec::new(),
         flaky,
         projects,

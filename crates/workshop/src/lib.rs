@@ -4,6 +4,7 @@
 mod act;
 mod attempts;
 mod cache;
+mod coverage;
 mod ears;
 mod error;
 mod follow;

@@ -3,6 +3,7 @@
 use cofferdam_contract::codes;
 use cofferdam_contract::ending::{Ending, EndingRecord};
 use cofferdam_contract::record::RunRecord;
+use cofferdam_project::coverage::Covered;
 use cofferdam_project::diagnostic::{Diagnostic, Severity};
 use cofferdam_project::report::{Counts, TestCase, TestReport};
 use cofferdam_project::{Action, Ecosystem, Project};
@@ -19,6 +20,9 @@ pub struct Outcome {
     pub exit_code: u8,
     /// Null where nothing was tested.
     pub counts: Option<Counts>,
+    /// Which lines the tests reached; null unless that was asked for and told.
+    #[serde(default)]
+    pub coverage: Option<Covered>,
     /// What a person should look at.
     pub warnings: Vec<String>,
     /// Failed at first and passed at another attempt.
@@ -54,6 +58,9 @@ pub struct StepOutcome {
     pub diagnostics: Vec<Diagnostic>,
     /// Null where no tests were expected.
     pub tests: Option<Tests>,
+    /// Which lines its tests reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Covered>,
     /// The end of what it said, where it failed and nothing of it could be understood.
     pub said: Option<String>,
 }

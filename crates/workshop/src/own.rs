@@ -11,7 +11,7 @@ use crate::attempts::{Attempts, sum_up};
 use crate::error::WorkError;
 use crate::git::Git;
 use crate::outcome::{Outcome, ProjectOutcome, Verdict};
-use crate::step::Bench;
+use crate::step::{Bench, Shelf};
 use crate::tools;
 
 /// Runs one of the commands by name.
@@ -34,10 +34,12 @@ pub fn task(bench: &Bench<'_>, name: &str) -> Result<Outcome, WorkError> {
         );
         return Err(WorkError::new(ErrorCode::InputInvalid, message));
     }
-    let git = Git::look(&bench.root);
+    let git = (bench.shelf == Shelf::Own).then(|| Git::look(&bench.root));
     let outcome = carry_out(bench, &found, entry)?;
     let mut outcome = sum_up(Action::Build, vec![outcome], Attempts::One);
-    outcome.warnings.extend(git.warning(&bench.root));
+    outcome
+        .warnings
+        .extend(git.and_then(|git| git.warning(&bench.root)));
     Ok(outcome)
 }
 

@@ -29,6 +29,7 @@ use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 
 use crate::cache;
+use crate::coverage;
 use crate::ears::{Ears, Found, Open};
 use crate::error::WorkError;
 use crate::follow::Follow;
@@ -184,7 +185,13 @@ impl Bench<'_> {
         self.spend(&record);
         self.watcher.ended(&record);
         let found = Ears::found(&ears).unwrap_or_default();
-        Ok(self.outcome(step, &record, &found, attempt))
+        let mut outcome = self.outcome(step, &record, &found, attempt);
+        let root = self.places(Path::new("")).root;
+        outcome.coverage = step
+            .coverage
+            .as_ref()
+            .and_then(|at| coverage::read(at, reports.path(), &root, below(&step.cwd, &root)));
+        Ok(outcome)
     }
 
     /// Where tests are told while they run, but into a file. Progress is worth no failure.
@@ -225,11 +232,7 @@ impl Bench<'_> {
         let mut said = String::from_utf8_lossy(stdout).into_owned();
         said.push('\n');
         said.push_str(&String::from_utf8_lossy(stderr));
-        let dir = step
-            .cwd
-            .strip_prefix(&root)
-            .unwrap_or_default()
-            .trim_start_matches('/');
+        let dir = below(&step.cwd, &root);
         let mut diagnostics = diagnostic::read(&step.speakers, &said, &root);
         for found in &mut diagnostics {
             // Tools name files as seen from where they were started.
@@ -268,6 +271,7 @@ impl Bench<'_> {
             detail,
             diagnostics,
             tests: None,
+            coverage: None,
             said: (is_bad && is_silent).then(|| tail(said.trim_end(), SAID)),
         };
         outcome.tests = tests.clone().map(|tests| told(tests, &root));
@@ -415,6 +419,13 @@ const fn kind(action: Action) -> RunKind {
         Action::Test => RunKind::Test,
         Action::Restore | Action::Build | Action::Lint | Action::Format => RunKind::Build,
     }
+}
+
+/// A directory of the project, relative to it.
+fn below<'a>(dir: &'a str, root: &str) -> &'a str {
+    dir.strip_prefix(root)
+        .unwrap_or_default()
+        .trim_start_matches('/')
 }
 
 fn set(env: &mut Vec<(OsString, OsString)>, name: OsString, value: OsString) {

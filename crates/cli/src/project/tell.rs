@@ -285,6 +285,19 @@ impl Page {
                 amount::milliseconds(ms)
             );
         }
+        if let Some(covered) = &outcome.coverage {
+            let lines = covered.lines;
+            let tenths = (lines.covered * 1000).checked_div(lines.total).unwrap_or(0);
+            let _ = writeln!(
+                self.text,
+                "coverage: {}.{} % ({} of {} lines in {} files)",
+                tenths / 10,
+                tenths % 10,
+                lines.covered,
+                lines.total,
+                covered.files.len()
+            );
+        }
         if outcome.action != Action::Test {
             let steps = outcome.projects.iter().flat_map(|project| &project.steps);
             let errors: usize = steps.clone().map(StepOutcome::errors).sum();

@@ -125,15 +125,13 @@ fn run(
             outcome = Some(restored);
         }
     }
-    let mut outcome = match outcome {
+    let outcome = match outcome {
         Some(failed) => failed,
         None => match &task.task {
             Some(name) => self::task(&bench(Action::Build), name)?,
             None => act(&bench(task.wish.action), task.wish.clone())?,
         },
     };
-    // The project goes with the run: nobody will use git there.
-    outcome.warnings.clear();
     let state = desk.state();
     let last = state.records.last().map(|record| &record.ending);
     let ending = outcome.ending(last);
