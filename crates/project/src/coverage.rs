@@ -55,6 +55,8 @@ const MAX_LINE: u32 = 1_000_000;
 /// Lines of all files together.
 const MAX_LINES: usize = 5_000_000;
 const MAX_NAME: usize = 2 << 10;
+/// Where what it depends on is installed.
+const NOT_OWN: [&str; 3] = [".venv", "node_modules", "site-packages"];
 
 /// By file, each line and whether it was reached.
 #[derive(Debug, Default)]
@@ -75,6 +77,12 @@ impl Covered {
             CoverageFormat::Lcov => lcov(&String::from_utf8_lossy(bytes), root, &mut reached),
             CoverageFormat::GoProfile => go(&String::from_utf8_lossy(bytes), &mut reached)?,
         }
+        // Only what is the project's own counts.
+        let is_own = |file: &str| {
+            let mut parts = file.split('/');
+            !file.starts_with('/') && !parts.any(|part| NOT_OWN.contains(&part))
+        };
+        reached.files.retain(|file, _| is_own(file));
         if reached.files.is_empty() {
             return Err("tells of no file".to_owned());
         }
@@ -230,7 +238,7 @@ mod tests {
             </classes></package></packages></coverage>"#;
         let read = Covered::parse(CoverageFormat::Cobertura, cobertura.as_bytes(), "/work");
         assert_eq!(of(&read.unwrap()), [("src/a.py", 2, 3)]);
-        let lcov = "TN:\nSF:/work/src/a.js\nFN:1,f\nDA:1,3\nDA:2,0\nend_of_record\nDA:7,1\nSF:src/b.js\nDA:1,1\nend_of_record\n";
+        let lcov = "TN:\nSF:/work/src/a.js\nFN:1,f\nDA:1,3\nDA:2,0\nend_of_record\nDA:7,1\nSF:src/b.js\nDA:1,1\nend_of_record\nSF:/usr/lib/x.js\nDA:1,1\nend_of_record\nSF:node_modules/y.js\nDA:1,1\nend_of_record\n";
         let read = Covered::parse(CoverageFormat::Lcov, lcov.as_bytes(), "/work").unwrap();
         assert_eq!(of(&read), [("src/a.js", 1, 2), ("src/b.js", 1, 1)]);
         assert_eq!(

@@ -1,6 +1,7 @@
 //! The way through an action: find the projects, ask each ecosystem for its steps, run them, and put together what came of it.
 
 use std::path::Path;
+use std::time::Instant;
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::EndingRecord;
@@ -65,7 +66,8 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
         None => {
             for project in choose(&found, &wish.projects)? {
                 let outcome = one(bench, project, &found, &wish)?;
-                let is_over = outcome.steps.last().is_some_and(was_canceled);
+                let is_late = bench.until.is_some_and(|until| Instant::now() >= until);
+                let is_over = is_late || outcome.steps.last().is_some_and(was_canceled);
                 outcomes.push(outcome);
                 if is_over {
                     break;

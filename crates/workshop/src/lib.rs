@@ -4,6 +4,7 @@
 mod act;
 mod attempts;
 mod cache;
+mod compared;
 mod coverage;
 mod ears;
 mod error;
@@ -21,6 +22,7 @@ mod watcher;
 
 pub use act::{Wish, act, look};
 pub use attempts::Attempts;
+pub use compared::{Slower, TestsDiff, compare};
 pub use error::WorkError;
 pub use outcome::{Ended, Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
 pub use own::{commands, task};

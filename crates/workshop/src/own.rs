@@ -50,11 +50,13 @@ pub fn commands(bench: &Bench<'_>) -> Result<Contract, WorkError> {
 
 fn must(bench: &Bench<'_>, found: &Detection) -> Result<Contract, WorkError> {
     load(bench, found)?.ok_or_else(|| {
-        let message = format!(
-            "there is no {} in `{}`; its key `commands` names commands",
-            commands::FILE,
-            bench.root.display()
-        );
+        // Of what was sent to a daemon, the place there is nobody's business.
+        let place = match bench.shelf {
+            Shelf::Own => format!("`{}`", bench.root.display()),
+            Shelf::Shared => "the project".to_owned(),
+        };
+        let file = commands::FILE;
+        let message = format!("there is no {file} in {place}; its key `commands` names commands");
         WorkError::new(ErrorCode::InputInvalid, message)
     })
 }

@@ -19,6 +19,8 @@ const EVERY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Narrower than this, nothing that is worth reading fits.
 const NARROWEST: usize = 20;
+/// A longer beginning of a line is shown as it is.
+const LONGEST: usize = 16 << 10;
 
 /// The line, and who draws it.
 #[derive(Debug)]
@@ -34,8 +36,8 @@ struct State {
     /// Of the steps before it.
     before: Counts,
     is_drawn: bool,
-    /// Whether what was written last ended its line: nothing is drawn into the middle of one.
-    at_start: bool,
+    /// The beginning of a line whose end has not come. It is shown when it is whole, and until then as what goes on.
+    held: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -58,7 +60,7 @@ impl CountsLine {
             step: None,
             before: Counts::default(),
             is_drawn: false,
-            at_start: true,
+            held: Vec::new(),
         }));
         let (stop, stopped) = mpsc::channel();
         let of_thread = Arc::clone(&state);
@@ -108,11 +110,15 @@ impl CountsLine {
     /// Makes way for what a tool says. A person who has gone away is no reason to stop the tool.
     pub(crate) fn write(&self, bytes: &[u8]) {
         let mut state = lock(&self.state);
+        state.held.extend_from_slice(bytes);
+        let whole = match state.held.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => end + 1,
+            None if state.held.len() > LONGEST => state.held.len(),
+            None => return,
+        };
         state.clear();
-        let _ = io::stderr().write_all(bytes);
-        if let Some(last) = bytes.last() {
-            state.at_start = *last == b'\n';
-        }
+        let shown: Vec<u8> = state.held.drain(..whole).collect();
+        let _ = io::stderr().write_all(&shown);
     }
 }
 
@@ -122,7 +128,13 @@ impl Drop for CountsLine {
         if let Some(drawer) = self.drawer.take() {
             let _ = drawer.join();
         }
-        lock(&self.state).clear();
+        let mut state = lock(&self.state);
+        state.clear();
+        let held = std::mem::take(&mut state.held);
+        if !held.is_empty() {
+            let _ = io::stderr().write_all(&held);
+            let _ = io::stderr().write_all(b"\n");
+        }
     }
 }
 
@@ -143,14 +155,15 @@ impl State {
         let Some(columns) = target.columns().filter(|columns| *columns >= NARROWEST) else {
             return self.clear();
         };
-        let Some(step) = self.step.as_ref().filter(|_| self.at_start) else {
+        let Some(step) = &self.step else {
             return;
         };
         let elapsed = step.since.elapsed();
         if elapsed < PATIENCE {
             return;
         }
-        let (text, colour) = step.line(self.before, elapsed);
+        let held = String::from_utf8_lossy(&self.held);
+        let (text, colour) = step.line(self.before, elapsed, held.trim());
         // The last column stays free: some terminals begin a new line when it is written to.
         let text = cut(&text, columns.saturating_sub(1));
         let text = Paint::of(When::Auto, target).paint(colour, &text);
@@ -163,7 +176,7 @@ impl State {
 
 impl Step {
     /// The numbers first: on a narrow terminal the name is what is cut.
-    fn line(&self, before: Counts, elapsed: Duration) -> (String, Colour) {
+    fn line(&self, before: Counts, elapsed: Duration, said: &str) -> (String, Colour) {
         let mut parts = Vec::new();
         let mut colour = Colour::Dim;
         if let Some(counts) = self.counts {
@@ -184,10 +197,9 @@ impl Step {
         if self.attempt > 1 {
             parts.push(format!("attempt {}", self.attempt));
         }
-        (
-            format!("{}  {}", parts.join(", "), safe(&self.name)),
-            colour,
-        )
+        // What a tool is in the middle of saying names the test that runs.
+        let what = if said.is_empty() { &self.name } else { said };
+        (format!("{}  {}", parts.join(", "), safe(what)), colour)
     }
 }
 
@@ -216,7 +228,7 @@ mod tests {
             total: 3,
             ..Counts::default()
         };
-        let (text, colour) = step(Some(counts), 2).line(before, Duration::from_millis(4200));
+        let (text, colour) = step(Some(counts), 2).line(before, Duration::from_millis(4200), "");
         assert!(
             text.starts_with("15 tests, 1 failed, 1 skipped, 4"),
             "{text}"
@@ -224,8 +236,12 @@ mod tests {
         assert!(text.contains("attempt 2"), "{text}");
         assert_eq!(colour, Colour::Red);
         assert!(!text.contains('\u{1b}'), "{text}");
-        let (text, colour) = step(None, 1).line(Counts::default(), Duration::from_secs(61));
-        assert!(!text.contains("tests"), "{text}");
+        let (text, colour) =
+            step(None, 1).line(Counts::default(), Duration::from_secs(61), "test_b ...");
+        assert!(
+            !text.contains("tests") && text.ends_with("test_b ..."),
+            "{text}"
+        );
         assert_eq!(colour, Colour::Dim);
     }
 }

@@ -391,6 +391,14 @@ fn a_project_that_waits_survives_sigkill_and_one_that_had_begun_is_interrupted()
     let interrupted = get(&daemon, &format!("/v1/runs/{began}"))?;
     assert_eq!(interrupted["status"], "interrupted", "{interrupted:#}");
     assert_eq!(files_in(&dir.path().join("data/accepted")), 0);
-    assert_eq!(files_in(&dir.path().join("data/work")), 0);
+    // What the killed one left goes with one of the next runs.
+    let since = Instant::now();
+    while files_in(&dir.path().join("data/work")) > 0 {
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "a workspace is left"
+        );
+        answer(daemon.run(r#"{"command": ["true"]}"#)?)?;
+    }
     Ok(())
 }

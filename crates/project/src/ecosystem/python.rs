@@ -238,7 +238,7 @@ fn test(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
             if options.coverage == Coverage::Yes {
                 let to = ask.places.report("coverage.xml");
                 step = step
-                    .arg("--cov")
+                    .arg("--cov=.")
                     .arg(format!("--cov-report=xml:{to}"))
                     .covered("coverage.xml", CoverageFormat::Cobertura)
                     // What it measures into is a file as well.

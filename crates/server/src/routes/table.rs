@@ -6,7 +6,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, delete, get, post};
 
-use super::{about, execute, export, output, runs, submit};
+use super::{about, diff, execute, export, output, runs, submit};
 use crate::app::App;
 use crate::fault::{Fault, Refusal};
 use crate::middleware;
@@ -170,6 +170,16 @@ pub(crate) const ROUTES: &[Route] = &[
         gives: &[(200, "*/*", "")],
         patience: Patience::Run,
         handler: || get(output::artifact),
+    },
+    Route {
+        method: Method::Get,
+        path: "/v1/runs/{id}/diff/{other}",
+        summary: "Two runs of tests compared: which tests of `other` fail newly, are fixed, slower, added or gone.",
+        access: Access::Scope("read"),
+        takes: None,
+        gives: &[(200, JSON, "TestsDiff")],
+        patience: Patience::Short,
+        handler: || get(diff::diff),
     },
     Route {
         method: Method::Get,

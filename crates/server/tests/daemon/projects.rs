@@ -418,3 +418,55 @@ fn what_cannot_be_done_is_said_with_a_way_out() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn two_runs_of_tests_are_compared_and_all_tests_are_counted() {
+    let daemon = Daemon::start(|_| {}).unwrap();
+    let run = |body: &str| {
+        let tests = format!(
+            "import unittest\n\nclass T(unittest.TestCase):\n    def test_a(self):\n        {body}\n    def test_b(self):\n        pass\n"
+        );
+        let archive = tar(&[("setup.cfg", ""), ("test_x.py", &tests)]).unwrap();
+        let run = send(&daemon, &json!({"project": {"action": "test"}}), &archive)
+            .unwrap()
+            .json();
+        run["run_id"].as_str().unwrap().to_owned()
+    };
+    let (good, bad) = (run("pass"), run("self.fail()"));
+    let diff = daemon
+        .get(&format!("/v1/runs/{good}/diff/{bad}"))
+        .unwrap()
+        .json();
+    assert_eq!(
+        diff["newly_failing"],
+        json!(["test_x.T › test_a"]),
+        "{diff:#}"
+    );
+    let diff = daemon
+        .get(&format!("/v1/runs/{bad}/diff/{good}"))
+        .unwrap()
+        .json();
+    assert_eq!(
+        (&diff["fixed"], &diff["newly_failing"]),
+        (&json!(["test_x.T › test_a"]), &json!([])),
+        "{diff:#}"
+    );
+    let plain = daemon
+        .post("/v1/runs", &json!({"command": ["true"]}))
+        .unwrap()
+        .json();
+    let plain = plain["run_id"].as_str().unwrap();
+    let refused = daemon
+        .get(&format!("/v1/runs/{good}/diff/{plain}"))
+        .unwrap();
+    assert_eq!(refused.error(), (400, "input.invalid".to_owned()));
+    let unknown = daemon.get(&format!("/v1/runs/{good}/diff/none")).unwrap();
+    assert_eq!(unknown.status, 404);
+    let metrics = daemon.get("/metrics").unwrap().text();
+    for line in [
+        "project_tests_total{status=\"passed\"} 3",
+        "project_tests_total{status=\"failed\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+}
