@@ -295,13 +295,10 @@ impl Work {
             None => (Vec::new(), Vec::new()),
         };
         Ok(Finished {
-            record,
-            stage: Stage::Run,
             artifacts,
             left_out,
             answer,
-            inputs: None,
-            project: None,
+            ..Finished::without_files(record, Stage::Run)
         })
     }
 
@@ -314,10 +311,8 @@ impl Work {
 
     /// A sandbox that stands already, if there is one like it must be.
     fn seat(&self, place: Place<'_>) -> Option<Seat> {
-        if matches!(self.task, Task::Project(_)) {
-            return None;
-        }
-        let pool = place.pool.filter(|_| self.inputs().is_none())?;
+        let is_one = self.inputs().is_none() && !matches!(self.task, Task::Project(_));
+        let pool = place.pool.filter(|_| is_one)?;
         let private = match &self.workspace {
             WorkspaceWish::None => Private::Nothing,
             WorkspaceWish::Private(_) if self.access == WorkspaceAccess::ReadWrite => {

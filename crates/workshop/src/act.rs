@@ -13,7 +13,8 @@ use crate::attempts::{Attempts, sum_up};
 use crate::error::WorkError;
 use crate::git::Git;
 use crate::outcome::{Outcome, ProjectOutcome, StepOutcome, Verdict};
-use crate::step::{Bench, Shelf};
+use crate::shelf::Shelf;
+use crate::step::Bench;
 use crate::{own, tools};
 
 /// What is asked for.

@@ -11,7 +11,8 @@ use crate::attempts::{Attempts, sum_up};
 use crate::error::WorkError;
 use crate::git::Git;
 use crate::outcome::{Outcome, ProjectOutcome, Verdict};
-use crate::step::{Bench, Shelf};
+use crate::shelf::Shelf;
+use crate::step::Bench;
 use crate::tools;
 
 /// Runs one of the commands by name.

@@ -35,6 +35,7 @@ use crate::error::WorkError;
 use crate::follow::Follow;
 use crate::gather::Before;
 use crate::outcome::{Ended, StepOutcome, Tests, Verdict, judge};
+use crate::shelf::Shelf;
 use crate::tee::{Listening, Shown, Tee};
 use crate::tools::Tools;
 use crate::watcher::{Begun, Watcher};
@@ -73,15 +74,6 @@ pub struct Bench<'a> {
 pub struct Spent {
     pub cpu: Duration,
     pub output: u64,
-}
-
-/// Whose the caches are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shelf {
-    /// The caller's own: written to where something is fetched or installed.
-    Own,
-    /// Of many who do not trust each other: never written to.
-    Shared,
 }
 
 const INSIDE_CACHES: &str = "/cache";
@@ -292,11 +284,15 @@ impl Bench<'_> {
         for (name, value) in &step.env {
             set(&mut env, name.into(), value.into());
         }
+        let (argv, variable) = self.shelf.command(step, self.action);
+        if let Some((name, value)) = variable {
+            set(&mut env, name, value);
+        }
         for (name, value) in &self.env {
             set(&mut env, name.clone(), value.clone());
         }
         Request {
-            argv: step.argv.iter().map(Into::into).collect(),
+            argv,
             env,
             cwd: Some(step.cwd.clone().into()),
             limits: self.limits(step),

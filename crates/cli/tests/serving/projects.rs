@@ -124,3 +124,41 @@ fn ending_the_client_ends_the_run_of_its_project() {
     daemon.end();
     host.assert_clean();
 }
+
+#[test]
+fn what_the_operator_has_fetched_is_installed_for_everybody_and_written_to_by_nobody() {
+    let host = host!(Need::Root, Need::Installed("/usr/bin/npm"));
+    let way = Way::Root;
+    let daemon = Daemon::start(&host, way, &[]);
+    let dir = host.workspace(way);
+    for (name, text) in [
+        (
+            "package.json",
+            r#"{"name": "p", "scripts": {"test": "node --test"}, "dependencies": {"is-number": "7.0.0"}}"#,
+        ),
+        (
+            "a.test.js",
+            "const test = require('node:test');\nconst fs = require('node:fs');\ntest('n', () => { if (!require('is-number')(3)) throw 1 });\ntest('cache', () => { let wrote = true; try { fs.writeFileSync('/cache/npm/x', 'x') } catch { wrote = false } if (wrote) throw 1 });\n",
+        ),
+        (".gitignore", "node_modules\n"),
+    ] {
+        std::fs::write(dir.join(name), text).unwrap();
+    }
+    let caches = host.history(way).join("caches");
+    let args = [
+        "restore",
+        dir.to_str().unwrap(),
+        "--backend",
+        "host",
+        "--json",
+        "--cache-dir",
+        caches.to_str().unwrap(),
+    ];
+    let fetched = host.launch(args).way(way).start().finish_within(PATIENCE);
+    assert_eq!(fetched.code(), 0, "{fetched:#?}");
+    let without = submit(&host, way, &daemon, &dir, &["--json"]);
+    assert_eq!(without.told()["counts"]["failed"], 1, "{without:#?}");
+    let with = submit(&host, way, &daemon, &dir, &["--json", "--restore"]);
+    assert_eq!(with.told()["counts"]["passed"], 2, "{with:#?}");
+    daemon.end();
+}
