@@ -284,15 +284,11 @@ impl Bench<'_> {
         for (name, value) in &step.env {
             set(&mut env, name.into(), value.into());
         }
-        let (argv, variable) = self.shelf.command(step, self.action);
-        if let Some((name, value)) = variable {
-            set(&mut env, name, value);
-        }
         for (name, value) in &self.env {
             set(&mut env, name.clone(), value.clone());
         }
         Request {
-            argv,
+            argv: step.argv.iter().map(Into::into).collect(),
             env,
             cwd: Some(step.cwd.clone().into()),
             limits: self.limits(step),

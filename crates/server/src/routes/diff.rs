@@ -25,9 +25,11 @@ pub(super) async fn diff(
         });
     }
     let read = app.blocking(move |app| {
-        let runs = ids.into_iter();
-        let runs = runs.map(|id| app.archive.read_run(|history| history.get(id)));
-        runs.collect::<Result<Vec<_>, _>>()
+        // With what has just ended: the history may have them as going on.
+        app.archive.read_all(|history| {
+            let runs = ids.into_iter().map(|id| history.get(id));
+            runs.collect::<Result<Vec<_>, _>>()
+        })
     });
     let runs = read.await?;
     let diff = match runs.as_slice() {
