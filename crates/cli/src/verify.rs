@@ -19,6 +19,7 @@ use crate::execute;
 use crate::failure::visible;
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
 
@@ -92,7 +93,9 @@ fn rerun(
     let backend = execute::backend(args.backend, sealed);
     let docker = containers::load(config, backend, &args.container)?;
     let place = execute::place(backend, args.workspace.as_deref());
-    let (ours, _) = execute::answer(sealed, place, docker, dir, "verifier", None)?;
+    let image = rootfs::find(&args.container, backend, dir)?;
+    let image = image.as_ref();
+    let (ours, _) = execute::answer(sealed, place, docker, image, dir, "verifier", None)?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));
     let mut differences = Vec::new();
     let mut compare = |field: &str, same: bool, claimed: String, ours: String| {

@@ -207,7 +207,7 @@ fn start<'a>(
             let (uid, gid) = (identity.outside_uid, identity.outside_gid);
             hand_over(uid, gid, ends.into_iter().flatten())?;
         }
-        terms.isolation = walls::isolation(&identity, host);
+        terms.isolation = walls::isolation(&identity, &terms.request.root, host);
         if let Some(name) = copied {
             terms
                 .isolation

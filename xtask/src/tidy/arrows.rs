@@ -6,13 +6,14 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
     (STORE, &[CONTRACT]),
     (ENGINE, &[CONTRACT, SYS, STORE]),
     (DOCKER, &[CONTRACT, ENGINE, STORE]),
+    (IMAGES, &[CONTRACT, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
     (PROJECT, &[CONTRACT]),
     (WORKSHOP, &[CONTRACT, STORE, ENGINE, PROJECT]),
@@ -22,15 +23,15 @@ const ARROWS: [(&str, &[&str]); 15] = [
     (
         SERVER,
         &[
-            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, WASM, PROJECT,
-            WORKSHOP,
+            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, IMAGES, WASM,
+            PROJECT, WORKSHOP,
         ],
     ),
     (
         "cofferdam",
         &[
             CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, FLEET, SERVER, OBSERVE,
-            DOCKER, WASM, WORKSHOP,
+            DOCKER, IMAGES, WASM, WORKSHOP,
         ],
     ),
     (TESTKIT, &[]),
@@ -44,6 +45,7 @@ const PROJECT: &str = "cofferdam-project";
 const CALLBACK: &str = "cofferdam-callback";
 const OBSERVE: &str = "cofferdam-observe";
 const DOCKER: &str = "cofferdam-docker";
+const IMAGES: &str = "cofferdam-images";
 const FLEET: &str = "cofferdam-fleet";
 const WASM: &str = "cofferdam-wasm";
 const WORKSHOP: &str = "cofferdam-workshop";
