@@ -32,7 +32,7 @@ use crate::body::Room;
 use crate::config::Remembrance;
 use crate::fault::Fault;
 use crate::inputs::{self, Inputs};
-use crate::kept;
+use crate::kept::{self, left_behind};
 use crate::language;
 use crate::live::{Finished, Live, Stage};
 use crate::project::{self, ProjectTask};
@@ -480,27 +480,6 @@ fn payload_place(sealed: &Sealed, workspace: Option<PathBuf>) -> RunPlace {
         workspace,
         waived: Vec::new(),
     }
-}
-
-/// The journal is there until it is adopted, which reads it whole; whoever comes later finds it in the history.
-pub(crate) fn left_behind(
-    dir: &DataDir,
-    run: RunId,
-) -> (
-    Vec<cofferdam_store::model::Artifact>,
-    Vec<cofferdam_store::model::LeftOut>,
-) {
-    let journal = cofferdam_store::journal::of_run(dir, run).ok().flatten();
-    let closing = journal.and_then(|journal| journal.closing).or_else(|| {
-        let history = cofferdam_store::History::open(dir).ok()?;
-        match history.get(run).ok()?.outcome {
-            cofferdam_store::model::Outcome::Ended(closing) => Some(*closing),
-            _ => None,
-        }
-    });
-    closing.map_or_else(Default::default, |closing| {
-        (closing.artifacts, closing.left_out)
-    })
 }
 
 fn readable(argv: &[OsString]) -> Vec<String> {

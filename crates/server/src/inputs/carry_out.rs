@@ -19,9 +19,10 @@ use cofferdam_workshop::used;
 use jiff::Timestamp;
 
 use crate::fault::Fault;
+use crate::kept::left_behind;
 use crate::language::{self, Answer};
 use crate::live::Live;
-use crate::work::{Place, Work, input_of, left_behind, streams, within};
+use crate::work::{Place, Work, input_of, streams, within};
 use crate::workspace::PlacedFile;
 
 /// What is to be run, checked.
