@@ -27,6 +27,7 @@ use jiff::Timestamp;
 
 use crate::arguments::{ExecuteArgs, Places};
 use crate::containers::{self, Settings};
+use crate::execute_project;
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::keys;
@@ -64,7 +65,9 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     };
     let image = rootfs::find(&args.container, backend, dir.as_ref())?;
     let cache = args.cache.beside(&args.history);
-    let question = Question::of_payload(&sealed, &place, image.as_ref(), &Host::detect());
+    let mut question = Question::of_payload(&sealed, &place, image.as_ref(), &Host::detect());
+    let seed = format!("{:?}", args.fixed.seed());
+    question.parts.push(("seed", seed.into_bytes()));
     let known = Known::of_payload(&sealed, question, &cache, dir.as_ref());
     if let Some(record) = known.as_ref().and_then(Known::answer) {
         return finished(envelope(&sealed, &record, &args.worker)?);
@@ -83,7 +86,10 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         docker,
         image.as_ref(),
         dir.as_ref(),
-        &args.worker,
+        Worker {
+            id: &args.worker,
+            seed: args.fixed.seed(),
+        },
         recording,
     )?;
     let exit_code = finished(envelope)?;
@@ -118,6 +124,14 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
     }
 }
 
+/// Who answers, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Worker<'a> {
+    pub(crate) id: &'a str,
+    /// Where randomness begins, if the answer must be the same each time.
+    pub(crate) seed: Option<u64>,
+}
+
 /// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too, and so is code that does not compile; a sandbox that could not be
 /// built is none. Source code is laid out below `dir`.
 pub(crate) fn answer(
@@ -126,11 +140,21 @@ pub(crate) fn answer(
     docker: Settings,
     image: Option<&Rootfs>,
     dir: Option<&DataDir>,
-    worker: &str,
+    worker: Worker<'_>,
     recording: Option<Recording>,
 ) -> Result<(ResultEnvelope, RunRecord), Failure> {
-    let host = Host::detect();
     let at_most = capture(sealed)?;
+    if let Task::Project(task) = &sealed.payload().task {
+        if worker.seed.is_some() {
+            return Err(Failure::new(
+                ErrorCode::BackendUnsupportedTask,
+                "--deterministic: a project's steps cannot be made to give the same each time; leave it out",
+            ));
+        }
+        let record = execute_project::run(sealed, task, &place, dir, recording)?;
+        return Ok((answered(sealed, &record, worker.id)?, record));
+    }
+    let host = Host::detect();
     let code = match &sealed.payload().task {
         Task::Source(task) => Some(code(task, &place, dir, &host)?),
         Task::Command(_) | Task::Wasm(_) | Task::Project(_) => None,
@@ -156,14 +180,14 @@ pub(crate) fn answer(
         && let Some(mut failed) = code.failed_compile(&host, cancel.as_fd())?
     {
         failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
-        return Ok((envelope(sealed, &failed, worker)?, failed));
+        return Ok((envelope(sealed, &failed, worker.id)?, failed));
     }
     let asked = Asked {
         code: match &sealed.payload().task {
             Task::Wasm(task) => Some(task.module()),
             Task::Command(_) | Task::Source(_) | Task::Project(_) => None,
         },
-        seed: None,
+        seed: worker.seed,
     };
     let record = containers::backends(dir, docker).run(
         None,
@@ -175,13 +199,17 @@ pub(crate) fn answer(
         },
         &host,
     )?;
+    Ok((answered(sealed, &record, worker.id)?, record))
+}
+
+/// A sandbox that could not be built is no answer.
+fn answered(sealed: &Sealed, record: &RunRecord, worker: &str) -> Result<ResultEnvelope, Failure> {
     if let Ending::NeverStarted(failure) = &record.ending
         && failure.kind == SetupFailureKind::Sandbox
     {
         return Err(Failure::new(failure.code(), failure.message.clone()));
     }
-    let envelope = envelope(sealed, &record, worker)?;
-    Ok((envelope, record))
+    envelope(sealed, record, worker)
 }
 
 /// Code runs in a directory of its own, in the sandbox that shows it as the workspace.

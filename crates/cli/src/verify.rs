@@ -145,7 +145,11 @@ fn rerun(
     let place = execute::place(backend, args.workspace.as_deref());
     let image = rootfs::find(&args.container, backend, dir)?;
     let image = image.as_ref();
-    let (ours, _) = execute::answer(sealed, place, docker, image, dir, "verifier", None)?;
+    let worker = execute::Worker {
+        id: "verifier",
+        seed: args.fixed.seed(),
+    };
+    let (ours, _) = execute::answer(sealed, place, docker, image, dir, worker, None)?;
     let comparison = comparison::compare(sealed.payload(), claimed, &ours);
     Ok(Rerun {
         agrees: comparison == Comparison::Same,

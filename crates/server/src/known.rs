@@ -13,13 +13,13 @@ use cofferdam_store::DataDir;
 use cofferdam_store::results::{
     DEFAULT_BYTES, Kept, KeyParts, ResultKey, Results, System, WorkspaceIs,
 };
-use cofferdam_store::sift::redact::Rules;
+use cofferdam_store::sift::redact::{self, Rules};
 use jiff::Timestamp;
 
 use crate::auth::Caller;
 use crate::config::ResultSharing;
 use crate::language::{self, Languages};
-use crate::live::{Ended, Finished, Outcome, Stage};
+use crate::live::{Ended, Finished, Live, Outcome, Stage};
 use crate::submission::{RunRequest, Submission};
 use crate::work::{Task, Work, WorkspaceWish};
 
@@ -133,9 +133,13 @@ impl KnownAnswers {
                 }
             }
         }
-        if let Task::Command(task) = &work.task
-            && let Some(step) = &task.compile
-        {
+        let compile = match &work.task {
+            Task::Command(task) => task.compile.as_ref(),
+            Task::Payload(_) => None,
+            // Several commands, over a tree that may change between them.
+            Task::Project(_) => return None,
+        };
+        if let Some(step) = compile {
             for argument in &step.argv {
                 parts.part("compile", argument.as_bytes());
             }
@@ -147,21 +151,17 @@ impl KnownAnswers {
         Some(parts.finish())
     }
 
-    /// Keeps what a run came to, if that is the program's own doing and nothing of it lies elsewhere.
-    pub(crate) fn keep(&self, key: ResultKey, kept: KeptRecord, about: String, rules: &Rules) {
-        let Some(results) = self.results() else {
+    /// Keeps what a run came to, if that is the program's own doing. For runs that left no files: those are the run's own, and go with it.
+    pub(crate) fn keep(&self, known: Option<(ResultKey, KeptRecord)>, live: &Live, rules: &Rules) {
+        let known = known.filter(|(_, record)| record.ended_by() == EndedBy::Program);
+        let Some(((key, record), results)) = known.zip(self.results()) else {
             return;
         };
-        if kept.ended_by() != EndedBy::Program {
-            return;
-        }
-        let run_id = kept.run_id.clone();
-        let kept = Kept {
-            record: kept,
-            about,
-        };
-        if let Err(error) = results.put(key, &kept, rules) {
-            tracing::warn!(%run_id, %error, "an answer could not be kept");
+        let rules = live.rules(rules);
+        let (command, _) = redact::redact_arguments(&rules, &live.command);
+        let about = command.join(" ").chars().take(200).collect();
+        if let Err(error) = results.put(key, &Kept { record, about }, &rules) {
+            tracing::warn!(run_id = %live.id, %error, "an answer could not be kept");
         }
     }
 
