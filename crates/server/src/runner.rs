@@ -12,7 +12,7 @@ use cofferdam_contract::ending::{EndingRecord, StopCause};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pool::Pool;
 use cofferdam_engine::zygote::Interpreter;
-use cofferdam_store::{DataDir, RunId};
+use cofferdam_store::RunId;
 use jiff::Timestamp;
 
 use crate::accepted::Accepted;
