@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use cofferdam_contract::canonical;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::envelope::{ResultEnvelope, Status};
+use cofferdam_contract::network::Network;
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::verdict::Violation;
@@ -92,7 +93,15 @@ fn rerun(
     let backend = execute::backend(args.backend, sealed);
     let docker = containers::load(config, backend, &args.container)?;
     let place = execute::place(backend, args.workspace.as_deref());
-    let (ours, _) = execute::answer(sealed, place, docker, dir, "verifier", None)?;
+    let (ours, _) = execute::answer(
+        sealed,
+        place,
+        &Network::Denied,
+        docker,
+        dir,
+        "verifier",
+        None,
+    )?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));
     let mut differences = Vec::new();
     let mut compare = |field: &str, same: bool, claimed: String, ours: String| {

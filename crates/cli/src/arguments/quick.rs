@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::ValueEnum as _;
 use cofferdam_contract::units::Bytes;
 
+use super::network::NetworkArgs;
 use super::{Cli, ContainerArgs, HistoryArgs, LimitArgs, OnOutputLimit, RunArgs, Verb};
 use crate::config::spelling;
 
@@ -76,6 +77,7 @@ impl Reading {
                 capture: CAPTURE,
                 on_output_limit: OnOutputLimit::Stop,
                 backend: None,
+                network: NetworkArgs::default(),
                 container: ContainerArgs::default(),
                 deterministic: false,
                 seed: None,
