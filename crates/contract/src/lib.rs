@@ -14,6 +14,7 @@ pub mod ids;
 mod json_path;
 pub mod limits;
 pub mod network;
+pub mod network_record;
 pub mod output_format;
 pub mod payload;
 pub mod problem;

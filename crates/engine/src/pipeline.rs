@@ -36,6 +36,7 @@ use crate::disk::Growth;
 use crate::error::EngineError;
 use crate::feed::Feed;
 use crate::host::Host;
+use crate::outlet::Outlet;
 use crate::plan::{self, Channel, Enclosure, Plan};
 use crate::pool::Seat;
 use crate::stand::Stand;
@@ -246,6 +247,7 @@ fn start<'a>(
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
         recorder,
         watch,
+        outlet: Outlet::new(&terms.request.network),
         attended,
         cancel: streams.cancel,
         children_before,
@@ -274,7 +276,7 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
             .entry("proc".to_owned())
             .or_insert_with(|| proc.to_owned());
     }
-    RunRecord::new(FinishedRun {
+    let mut record = RunRecord::new(FinishedRun {
         run_id: birth.run_id.to_string(),
         backend: ended.terms.request.backend,
         ending: ended.ending,
@@ -288,7 +290,9 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
         changes,
         started_at: birth.started_at,
         ended_at: whole_micros(Timestamp::now()),
-    })
+    });
+    record.network = ended.network;
+    record
 }
 
 /// Which end of a pipe stays with the supervisor; that end never blocks.
