@@ -7,7 +7,7 @@ use rustix::process::Resource;
 use tokio::sync::Semaphore;
 
 /// Connections of one run at once; the next waits in the kernel's queue.
-pub(crate) const CONNECTIONS: usize = 128;
+const CONNECTIONS: usize = 128;
 /// Queries over UDP that are answered in one go before others get a turn.
 pub(crate) const QUERIES_IN_ONE_GO: usize = 64;
 /// What must come before anything is known about a connection.
@@ -31,13 +31,19 @@ pub(crate) const DENIALS: usize = 32;
 /// Look-ups at once.
 pub(crate) const LOOK_UPS: usize = 4;
 
+/// Connections of one run at once: no run takes more than half of what all may have.
+pub(crate) fn of_run() -> usize {
+    CONNECTIONS.min(all() / 2)
+}
+
 /// Connections of all runs of this process at once: each takes two descriptors, and all of them a quarter of what there may be.
 pub(crate) fn of_process() -> Arc<Semaphore> {
     static SEATS: OnceLock<Arc<Semaphore>> = OnceLock::new();
-    let seats = SEATS.get_or_init(|| {
-        let files = rustix::process::getrlimit(Resource::Nofile).current;
-        let files = usize::try_from(files.unwrap_or(1 << 16)).unwrap_or(1 << 16);
-        Arc::new(Semaphore::new((files / 8).clamp(16, 4096)))
-    });
-    Arc::clone(seats)
+    Arc::clone(SEATS.get_or_init(|| Arc::new(Semaphore::new(all()))))
+}
+
+fn all() -> usize {
+    let files = rustix::process::getrlimit(Resource::Nofile).current;
+    let files = usize::try_from(files.unwrap_or(1 << 16)).unwrap_or(1 << 16);
+    (files / 8).clamp(16, 4096)
 }

@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cofferdam_contract::network::Allowance;
-use cofferdam_contract::network_record::NetworkRecord;
+use cofferdam_contract::network_record::{
+    NetworkEvent, NetworkOutcome, NetworkRecord, NetworkWay,
+};
 use cofferdam_contract::record::Denial;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -46,7 +48,7 @@ pub struct Egress {
 }
 
 /// What went through and what was turned away.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub record: NetworkRecord,
     pub denials: Vec<Denial>,
@@ -88,11 +90,37 @@ impl Egress {
     /// Closes the ways and tells what went through them.
     pub fn close(mut self) -> Account {
         self.end = None;
-        let account = self.account.recv_timeout(LAST_WORD).unwrap_or_default();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        match self.account.recv_timeout(LAST_WORD) {
+            Ok(account) => {
+                let _ = self.thread.take().map(JoinHandle::join);
+                account
+            }
+            Err(_) => Account::lost(),
         }
-        account
+    }
+}
+
+impl Account {
+    /// Nobody can tell any more; that much is told.
+    fn lost() -> Self {
+        let event = NetworkEvent {
+            at_ms: 0,
+            outcome: NetworkOutcome::Failed,
+            way: NetworkWay::Direct,
+            host: "unknown".to_owned(),
+            port: None,
+            address: None,
+            sent_bytes: 0,
+            received_bytes: 0,
+            why: Some("what went through was lost".to_owned()),
+        };
+        Self {
+            record: NetworkRecord {
+                events: vec![event],
+                ..NetworkRecord::default()
+            },
+            denials: Vec::new(),
+        }
     }
 }
 
@@ -100,7 +128,7 @@ fn settle(ledger: Rc<RefCell<Ledger>>) -> Account {
     let ledger = match Rc::try_unwrap(ledger) {
         Ok(ledger) => ledger.into_inner(),
         // Somebody still writes into it, which nobody can after the set is gone.
-        Err(_) => return Account::default(),
+        Err(_) => return Account::lost(),
     };
     let (record, denials) = ledger.into_parts();
     Account { record, denials }

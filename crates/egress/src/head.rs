@@ -34,6 +34,7 @@ pub(crate) enum Errand {
 }
 
 const MOST_HEADERS: usize = 100;
+const LONGEST_NAME: usize = 254;
 
 /// Whether bytes can be the beginning of a request: a method in capitals.
 pub(crate) fn looks_like(bytes: &[u8]) -> bool {
@@ -161,6 +162,7 @@ pub(crate) fn authority(text: &str, default: u16) -> Option<(Host, u16)> {
         _ => (text, default),
     };
     let host = match Host::parse(host).ok()? {
+        Host::Domain(name) if name.len() > LONGEST_NAME => return None,
         Host::Domain(name) => Host::Domain(name.strip_suffix('.').unwrap_or(&name).to_owned()),
         address => address,
     };

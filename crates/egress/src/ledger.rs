@@ -114,7 +114,7 @@ impl Ledger {
 
     /// A connection that stood turned out to be for somebody else.
     pub(crate) fn turned_down(&mut self, entry: Entry, peer: &Peer, why: &str) {
-        self.deny(format!("{}:{}", peer.host, peer.port));
+        self.deny(format!("{}:{}, since {why}", peer.host, peer.port));
         if let Some(event) = entry.0.and_then(|index| self.record.events.get_mut(index)) {
             event.outcome = NetworkOutcome::Denied;
             event.why = Some(why.to_owned());

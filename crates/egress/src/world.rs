@@ -41,7 +41,7 @@ impl World {
             names: RefCell::default(),
             ledger: Rc::new(RefCell::new(Ledger::new())),
             resolver,
-            seats: Arc::new(Semaphore::new(bounds::CONNECTIONS)),
+            seats: Arc::new(Semaphore::new(bounds::of_run())),
             seats_of_process: bounds::of_process(),
         }
     }

@@ -44,12 +44,12 @@ pub(crate) fn tell_program(request: &mut Request) {
         return;
     }
     let proxy = format!("http://{RESOLVER}:{PROXY_PORT}");
-    let socks = format!("socks5h://{RESOLVER}:{PROXY_PORT}");
+    // It speaks SOCKS too, but many clients refuse to start when they read of that and cannot speak it.
     let near = "localhost,127.0.0.1,::1".to_owned();
     for (name, value) in [
         ("HTTP_PROXY", &proxy),
         ("HTTPS_PROXY", &proxy),
-        ("ALL_PROXY", &socks),
+        ("ALL_PROXY", &proxy),
         ("NO_PROXY", &near),
     ] {
         for name in [name.to_owned(), name.to_ascii_lowercase()] {

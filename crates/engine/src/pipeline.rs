@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::{FinishedRun, RunRecord};
-use cofferdam_contract::request::{Grant, MountAccess, Request, WorkspaceAccess};
+use cofferdam_contract::request::{Grant, MountAccess, Network, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
 use cofferdam_store::RunId;
 use cofferdam_sys::blueprint::{Isolation, Privileged};
@@ -205,6 +205,10 @@ fn start<'a>(
             hand_over(uid, gid, ends.into_iter().flatten())?;
         }
         terms.isolation = walls::isolation(&identity, host);
+        if terms.request.network != Network::Denied {
+            let network = terms.request.network.to_string();
+            terms.isolation.insert("network".to_owned(), network);
+        }
         if let Some(name) = copied {
             terms
                 .isolation

@@ -203,6 +203,9 @@ serve.control_plane_token_file  none                         default
 serve.session_id                none                         default
 serve.callbacks.allow_loopback  false                        default
 serve.callbacks.allow_private   false                        default
+serve.net                       none                         default
+serve.net_private               refuse                       default
+serve.net_proxy                 none                         default
 serve.otlp.endpoint             none                         default
 serve.otlp.service_name         cofferdam                    default
 serve.otlp.sampling             1                            default

@@ -21,7 +21,12 @@ print(failed)
     let network = &record["network"];
     assert_eq!(network["events"].as_array().unwrap().len(), 256);
     assert_eq!(network["left_out"], 2000 - 256);
-    let denied: u64 = record["denials"].as_array().unwrap().iter().map(|denial| denial["count"].as_u64().unwrap()).sum();
+    let denied: u64 = record["denials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|denial| denial["count"].as_u64().unwrap())
+        .sum();
     assert!(denied >= 2000, "{denied}");
 }
 
@@ -73,7 +78,12 @@ threading.Thread(target=lambda: (s.sendall(b'\\x01' * 2_000_000), s.shutdown(soc
 print(len(s.makefile('rb').read()))
 "
     );
-    let run = site::python(&host, Way::Root, &format!("allow=good.example:{port}"), &script);
+    let run = site::python(
+        &host,
+        Way::Root,
+        &format!("allow=good.example:{port}"),
+        &script,
+    );
     assert_eq!(run.out(), "3000000\n", "{run:#?}");
     let record = run.record();
     assert_eq!(record["network"]["sent_bytes"], 2_000_000);

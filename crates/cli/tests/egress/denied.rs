@@ -8,7 +8,12 @@ use crate::site::{self, Server, denials, events};
 
 #[test]
 fn a_host_that_is_not_listed_is_refused_by_every_way_and_each_is_an_event() {
-    let host = host!(Need::Root, Need::UnprivilegedUser, Need::Python, Need::Installed("/usr/bin/curl"));
+    let host = host!(
+        Need::Root,
+        Need::UnprivilegedUser,
+        Need::Python,
+        Need::Installed("/usr/bin/curl")
+    );
     let server = Server::hello();
     let port = server.port;
     let script = format!(
@@ -61,11 +66,21 @@ for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET, '10.0.0.
         let run = site::python(&host, way, &format!("allow=good.example:{port}"), &script);
         assert_eq!(run.out(), "b'403'\n".repeat(7), "{way:?}: {run:#?}");
         assert_eq!(events(&run).len(), 7, "{run:#?}");
-        assert!(events(&run).iter().all(|event| event.starts_with("denied direct")), "{run:#?}");
+        assert!(
+            events(&run)
+                .iter()
+                .all(|event| event.starts_with("denied direct")),
+            "{run:#?}"
+        );
     }
     assert_eq!(server.asked(), [""; 0], "somebody came through");
     // Named by its address, and this machine allowed: then it is reached.
-    let run = site::python(&host, Way::Root, &format!("allow=127.0.0.1:{port}"), &script);
+    let run = site::python(
+        &host,
+        Way::Root,
+        &format!("allow=127.0.0.1:{port}"),
+        &script,
+    );
     assert!(run.out().starts_with("b'200'\nb'403'\n"), "{run:#?}");
 }
 
@@ -85,13 +100,29 @@ for name in ('good.example', 'private.example', 'metadata.example'):
     );
     let net = format!("allow=*.example:{port}");
     let command = ["/usr/bin/python3", "-c", &script];
-    let run = site::launch(&host, Way::Root, &net, &[], &command).json().finish();
+    let run = site::launch(&host, Way::Root, &net, &[], &command)
+        .json()
+        .finish();
     let out = run.out();
-    assert!(out.contains("its name leads to 127.0.0.1, an address of this machine"), "{run:#?}");
-    assert!(out.contains("its name leads to 10.9.9.9, a private address"), "{run:#?}");
-    assert!(out.contains("its name leads to 169.254.169.254, a link-local address"), "{run:#?}");
+    assert!(
+        out.contains("its name leads to 127.0.0.1, an address of this machine"),
+        "{run:#?}"
+    );
+    assert!(
+        out.contains("its name leads to 10.9.9.9, a private address"),
+        "{run:#?}"
+    );
+    assert!(
+        out.contains("its name leads to 169.254.169.254, a link-local address"),
+        "{run:#?}"
+    );
     // Whatever is permitted, link-local addresses are not.
-    let run = site::python(&host, Way::Root, &net, &script.replace("'private.example', ", ""));
+    let run = site::python(
+        &host,
+        Way::Root,
+        &net,
+        &script.replace("'private.example', ", ""),
+    );
     assert!(run.out().starts_with("b'HTTP/1.1 200 OK"), "{run:#?}");
     assert!(run.out().contains("a link-local address"), "{run:#?}");
 }
@@ -100,15 +131,23 @@ for name in ('good.example', 'private.example', 'metadata.example'):
 fn a_redirect_to_somebody_else_is_not_followed_out() {
     let host = host!(Need::Root, Need::Installed("/usr/bin/curl"));
     let other = Server::hello();
-    let location = format!("HTTP/1.1 302 Found\r\nLocation: http://evil.example:{}/secret\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", other.port);
+    let location = format!(
+        "HTTP/1.1 302 Found\r\nLocation: http://evil.example:{}/secret\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        other.port
+    );
     let server = Server::answering(location.leak());
     let url = format!("http://good.example:{}/", server.port);
-    let net = format!("allow=good.example:{},good.example:{}", server.port, other.port);
+    let net = format!(
+        "allow=good.example:{},good.example:{}",
+        server.port, other.port
+    );
     for direct in ["", "*"] {
         let command = ["curl", "-sS", "-L", "-f", "--noproxy", direct, &url];
         let flags = ["--net-private", "loopback"];
-        let run = site::launch(&host, Way::Root, &net, &flags, &command).json().finish();
-        assert_ne!(run.code, 0, "{run:#?}");
+        let run = site::launch(&host, Way::Root, &net, &flags, &command)
+            .json()
+            .finish();
+        assert_ne!(run.code(), 0, "{run:#?}");
         assert!(!denials(&run).is_empty(), "{run:#?}");
     }
     assert_eq!(other.asked(), [""; 0]);
@@ -118,7 +157,9 @@ fn a_redirect_to_somebody_else_is_not_followed_out() {
 fn a_port_that_is_not_listed_is_refused_at_once_and_no_datagram_leaves() {
     let host = host!(Need::Root, Need::UnprivilegedUser, Need::Python);
     let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    receiver
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
     let port = receiver.local_addr().unwrap().port();
     let script = format!(
         "
@@ -135,12 +176,23 @@ print(open('/proc/net/dev').read().count(':'), time.monotonic() - start < 3)
     );
     for way in Way::all() {
         for net in ["allow=good.example:4444", "full"] {
-            let script = if net == "full" { script.replace(", 22)", ", 2222)") } else { script.clone() };
+            let script = if net == "full" {
+                script.replace(", 22)", ", 2222)")
+            } else {
+                script.clone()
+            };
             let run = site::python(&host, way, net, &script);
-            assert_eq!(run.out(), format!("{}1 True\n", "ECONNREFUSED\n".repeat(6)), "{way:?} {net}: {run:#?}");
+            assert_eq!(
+                run.out(),
+                format!("{}1 True\n", "ECONNREFUSED\n".repeat(6)),
+                "{way:?} {net}: {run:#?}"
+            );
         }
     }
-    assert!(receiver.recv(&mut [0; 8]).is_err(), "a datagram came through");
+    assert!(
+        receiver.recv(&mut [0; 8]).is_err(),
+        "a datagram came through"
+    );
 }
 
 #[test]
@@ -159,9 +211,23 @@ for host in ('good.example', '127.0.0.1', '10.9.9.9', 'private.example', '::1'):
 "
     );
     let command = ["/usr/bin/python3", "-c", &script];
-    let run = site::launch(&host, Way::Root, "full", &[], &command).json().finish();
+    let run = site::launch(&host, Way::Root, "full", &[], &command)
+        .json()
+        .finish();
     assert_eq!(run.out(), "b'403'\n".repeat(5), "{run:#?}");
-    let run = site::launch(&host, Way::Root, "full", &["--net-private", "loopback"], &["/usr/bin/python3", "-c", &script.replace("'10.9.9.9', 'private.example', ", "")]).json().finish();
+    let run = site::launch(
+        &host,
+        Way::Root,
+        "full",
+        &["--net-private", "loopback"],
+        &[
+            "/usr/bin/python3",
+            "-c",
+            &script.replace("'10.9.9.9', 'private.example', ", ""),
+        ],
+    )
+    .json()
+    .finish();
     assert!(run.out().starts_with("b'200'\nb'200'\n"), "{run:#?}");
     assert_eq!(server.asked().len(), 2);
 }

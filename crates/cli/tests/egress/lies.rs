@@ -32,29 +32,60 @@ print(b' 400 ' in say(s, b'GET http://good.example:{port}/ HTTP/1.1\\r\\nHost: e
         );
         let lie = "(the Host header names evil.example)";
         let seen = events(&run);
-        assert!(seen.contains(&format!("denied direct good.example:{port} {lie}")), "{seen:?}");
-        assert!(seen.contains(&format!("denied http_proxy good.example:{port} {lie}")), "{seen:?}");
+        assert!(
+            seen.contains(&format!("denied direct good.example:{port} {lie}")),
+            "{seen:?}"
+        );
+        assert!(
+            seen.contains(&format!("denied http_proxy good.example:{port} {lie}")),
+            "{seen:?}"
+        );
     }
     // Connected to, perhaps, but nobody said anything.
-    assert!(server.asked().iter().all(String::is_empty), "{:?}", server.asked());
+    assert!(
+        server.asked().iter().all(String::is_empty),
+        "{:?}",
+        server.asked()
+    );
 }
 
 #[test]
 fn a_tls_hello_that_names_somebody_else_is_answered_with_an_alert() {
-    let host = host!(Need::Root, Need::UnprivilegedUser, Need::Installed("/usr/bin/openssl"));
+    let host = host!(
+        Need::Root,
+        Need::UnprivilegedUser,
+        Need::Installed("/usr/bin/openssl")
+    );
     let server = TlsServer::start(&host);
     let connect = format!("good.example:{}", server.port);
     let net = format!("allow=good.example:{}", server.port);
     for way in [Way::Root, Way::User] {
         for (name, is_reached) in [("evil.example", false), ("good.example", true)] {
-            let command = ["openssl", "s_client", "-brief", "-connect", &connect, "-servername", name];
+            let command = [
+                "openssl",
+                "s_client",
+                "-brief",
+                "-connect",
+                &connect,
+                "-servername",
+                name,
+            ];
             let flags = ["--net-private", "loopback", "--stdin", "none"];
-            let run = site::launch(&host, way, &net, &flags, &command).json().finish();
+            let run = site::launch(&host, way, &net, &flags, &command)
+                .json()
+                .finish();
             let said = run.record()["stderr"]["data"].as_str().unwrap().to_owned();
-            assert_eq!(said.contains("access denied"), !is_reached, "{way:?}: {run:#?}");
+            assert_eq!(
+                said.contains("access denied"),
+                !is_reached,
+                "{way:?}: {run:#?}"
+            );
             assert_eq!(denials(&run).is_empty(), is_reached, "{way:?}: {run:#?}");
             let lie = "(the TLS hello names evil.example)";
-            assert_eq!(events(&run).iter().any(|event| event.ends_with(lie)), !is_reached);
+            assert_eq!(
+                events(&run).iter().any(|event| event.ends_with(lie)),
+                !is_reached
+            );
         }
     }
 }

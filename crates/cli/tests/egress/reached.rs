@@ -51,8 +51,14 @@ print(s.makefile('rb').read()[-6:])
         );
         let record = run.record();
         let network = &record["network"];
-        assert!(network["sent_bytes"].as_u64().unwrap() > 6 * 40, "{network}");
-        assert!(network["received_bytes"].as_u64().unwrap() >= 6 * 60, "{network}");
+        assert!(
+            network["sent_bytes"].as_u64().unwrap() > 6 * 40,
+            "{network}"
+        );
+        assert!(
+            network["received_bytes"].as_u64().unwrap() >= 6 * 60,
+            "{network}"
+        );
         assert_eq!(network["events"][0]["address"], format!("127.0.0.1:{port}"));
         assert_eq!(site::denials(&run), [""; 0]);
     }
@@ -60,20 +66,36 @@ print(s.makefile('rb').read()[-6:])
 
 #[test]
 fn tls_is_carried_to_the_host_that_its_hello_names() {
-    let host = host!(Need::Root, Need::UnprivilegedUser, CURL, Need::Installed("/usr/bin/openssl"));
+    let host = host!(
+        Need::Root,
+        Need::UnprivilegedUser,
+        CURL,
+        Need::Installed("/usr/bin/openssl")
+    );
     let server = TlsServer::start(&host);
     let url = format!("https://good.example:{}/", server.port);
     let mount = format!("{}:/ca.pem", server.authority.display());
     let net = format!("allow=*.example:{}", server.port);
     for way in [Way::Root, Way::User] {
         for direct in [false, true] {
-            let mut command = vec!["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", "/ca.pem"];
+            let mut command = vec![
+                "curl",
+                "-sS",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+                "--cacert",
+                "/ca.pem",
+            ];
             if direct {
                 command.extend(["--noproxy", "*"]);
             }
             command.push(&url);
             let flags = ["--net-private", "loopback", "--mount", &mount];
-            let run = site::launch(&host, way, &net, &flags, &command).json().finish();
+            let run = site::launch(&host, way, &net, &flags, &command)
+                .json()
+                .finish();
             assert_eq!(run.out(), "200", "{way:?} {direct}: {run:#?}");
         }
     }
@@ -91,7 +113,15 @@ fn git_clones_without_knowing_of_the_proxy() {
         .unwrap();
     assert!(made.success());
     let mut files = std::process::Command::new("/usr/bin/python3")
-        .args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"])
+        .args([
+            "-u",
+            "-m",
+            "http.server",
+            "0",
+            "--bind",
+            "127.0.0.1",
+            "--directory",
+        ])
         .arg(&repository)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())
@@ -100,15 +130,30 @@ fn git_clones_without_knowing_of_the_proxy() {
     let mut line = String::new();
     let mut told = std::io::BufReader::new(files.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut told, &mut line).unwrap();
-    let port = line.split("port ").nth(1).unwrap().split(' ').next().unwrap();
-    let clone = format!("git -c http.proxy= clone -q http://good.example:{port}/.git /tmp/copy && cat /tmp/copy/file");
+    let port = line
+        .split("port ")
+        .nth(1)
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap();
+    let clone = format!(
+        "git -c http.proxy= clone -q http://good.example:{port}/.git /tmp/copy && cat /tmp/copy/file"
+    );
     let net = format!("allow=good.example:{port}");
     let flags = ["--net-private", "loopback"];
-    let run = site::launch(&host, Way::Root, &net, &flags, &["sh", "-c", &clone]).json().finish();
+    let run = site::launch(&host, Way::Root, &net, &flags, &["sh", "-c", &clone])
+        .json()
+        .finish();
     files.kill().unwrap();
     files.wait().unwrap();
     assert_eq!(run.out(), "hi\n", "{run:#?}");
-    assert!(events(&run).iter().any(|event| event.starts_with("allowed direct")), "{run:#?}");
+    assert!(
+        events(&run)
+            .iter()
+            .any(|event| event.starts_with("allowed direct")),
+        "{run:#?}"
+    );
 }
 
 #[test]
@@ -116,7 +161,10 @@ fn connections_go_through_the_operators_proxy_where_there_is_one() {
     use std::io::{Read as _, Write as _};
     let host = host!(Need::Root, CURL);
     let server = Server::hello();
-    let (port, listener) = (server.port, std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let (port, listener) = (
+        server.port,
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
+    );
     let proxy = listener.local_addr().unwrap();
     let asked = std::thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
@@ -126,7 +174,9 @@ fn connections_go_through_the_operators_proxy_where_there_is_one() {
             client.read_exact(&mut byte).unwrap();
             head.push(byte[0]);
         }
-        client.write_all(b"HTTP/1.1 200 fine\r\nX: y\r\n\r\n").unwrap();
+        client
+            .write_all(b"HTTP/1.1 200 fine\r\nX: y\r\n\r\n")
+            .unwrap();
         let mut server = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
         let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
         std::thread::spawn(move || std::io::copy(&mut from, &mut to));
@@ -137,8 +187,21 @@ fn connections_go_through_the_operators_proxy_where_there_is_one() {
     let url = format!("http://only-the-proxy-knows.example:{port}/");
     let net = format!("allow=only-the-proxy-knows.example:{port}");
     let upstream = format!("http://{proxy}");
-    let run = site::launch(&host, Way::Root, &net, &["--net-proxy", &upstream], &["curl", "-sS", &url]).json().finish();
+    let run = site::launch(
+        &host,
+        Way::Root,
+        &net,
+        &["--net-proxy", &upstream],
+        &["curl", "-sS", &url],
+    )
+    .json()
+    .finish();
     assert_eq!(run.out(), "hello\n", "{run:#?}");
     let head = asked.join().unwrap();
-    assert!(head.starts_with(&format!("CONNECT only-the-proxy-knows.example:{port} HTTP/1.1\r\n")), "{head}");
+    assert!(
+        head.starts_with(&format!(
+            "CONNECT only-the-proxy-knows.example:{port} HTTP/1.1\r\n"
+        )),
+        "{head}"
+    );
 }

@@ -46,7 +46,9 @@ impl Server {
 }
 
 fn answer(mut stream: TcpStream, response: &str, asked: &Mutex<Vec<String>>) {
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
     let mut head = Vec::new();
     let mut byte = [0u8; 1];
     while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count == 1) {
@@ -71,7 +73,14 @@ impl TlsServer {
     pub(crate) fn start(host: &Host) -> Self {
         let (key, authority) = (host.dir().join("key.pem"), host.dir().join("cert.pem"));
         let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+            ])
             .args(["-nodes", "-days", "2", "-subj", "/CN=good.example"])
             .args(["-addext", "subjectAltName=DNS:good.example"])
             .arg("-keyout")
@@ -82,9 +91,19 @@ impl TlsServer {
             .status()
             .unwrap();
         assert!(made.success());
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let child = Command::new("openssl")
-            .args(["s_server", "-quiet", "-www", "-accept", &format!("127.0.0.1:{port}")])
+            .args([
+                "s_server",
+                "-quiet",
+                "-www",
+                "-accept",
+                &format!("127.0.0.1:{port}"),
+            ])
             .arg("-key")
             .arg(&key)
             .arg("-cert")
@@ -163,7 +182,9 @@ pub(crate) fn among_names<'h>(host: &'h Host, way: Way, launch: Launch<'h>) -> L
 #[track_caller]
 pub(crate) fn python(host: &Host, way: Way, net: &str, script: &str) -> Finished {
     let command = ["/usr/bin/python3", "-c", script];
-    launch(host, way, net, &["--net-private", "loopback"], &command).json().finish()
+    launch(host, way, net, &["--net-private", "loopback"], &command)
+        .json()
+        .finish()
 }
 
 /// The events of a record as `outcome way host:port`, and why.
@@ -174,12 +195,19 @@ pub(crate) fn events(run: &Finished) -> Vec<String> {
     events
         .iter()
         .map(|event| {
-            let port = event["port"].as_u64().map(|port| format!(":{port}")).unwrap_or_default();
+            let port = event["port"]
+                .as_u64()
+                .map(|port| format!(":{port}"))
+                .unwrap_or_default();
             let why = match &event["why"] {
                 Value::Null => String::new(),
                 why => format!(" ({})", text(why)),
             };
-            let (outcome, way, host) = (text(&event["outcome"]), text(&event["way"]), text(&event["host"]));
+            let (outcome, way, host) = (
+                text(&event["outcome"]),
+                text(&event["way"]),
+                text(&event["host"]),
+            );
             format!("{outcome} {way} {host}{port}{why}")
         })
         .collect()
