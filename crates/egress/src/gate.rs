@@ -10,9 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cofferdam_contract::network::Allowance;
-use cofferdam_contract::network_record::{
-    NetworkEvent, NetworkOutcome, NetworkRecord, NetworkWay,
-};
+use cofferdam_contract::network_record::{NetworkEvent, NetworkOutcome, NetworkRecord, NetworkWay};
 use cofferdam_contract::record::Denial;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
