@@ -217,7 +217,7 @@ serve.log                       info                         default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 10 + 13 + 34));
+        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 10 + 13 + 37));
         assert_eq!(
             shown[3],
             json!({
