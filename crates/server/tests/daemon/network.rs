@@ -23,9 +23,9 @@ except Exception as error: print(getattr(error, 'code', None), type(error).__nam
     json!({"command": ["/usr/bin/python3", "-c", script], "env": {"no_proxy": "", "NO_PROXY": ""}})
 }
 
-fn serve_once() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+fn serve() -> std::io::Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
     std::thread::spawn(move || {
         while let Ok((mut client, _)) = listener.accept() {
             let mut head = [0u8; 4096];
@@ -33,12 +33,12 @@ fn serve_once() -> u16 {
             let _ = client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         }
     });
-    port
+    Ok(port)
 }
 
 #[test]
 fn a_run_gets_the_network_that_it_asks_for_within_what_the_daemon_may_give() {
-    let port = serve_once();
+    let port = serve().unwrap();
     let ceiling = format!("allow=127.0.0.1:{port},*.example.org");
     let given = Network::read(&ceiling).unwrap().by(
         Nearby {
