@@ -8,7 +8,10 @@ use cofferdam_contract::record::Denial;
 use cofferdam_contract::request::Request;
 use cofferdam_egress::{Egress, RESOLVER};
 use cofferdam_sys::doors::{Door, Transport};
+use cofferdam_sys::protocol::Stage;
 use rustix::io::Errno;
+
+use crate::settle::Report;
 
 /// The sockets that listen inside for what is allowed, in the order in which they are opened.
 pub(crate) fn doors(network: &Network) -> Vec<Door> {
@@ -80,8 +83,16 @@ impl Outlet {
         }
     }
 
-    /// One of the sockets, by its place among the doors.
-    pub(crate) fn take(&mut self, index: usize, socket: OwnedFd) -> Result<(), Errno> {
+    /// One of the sockets, by its place among the doors. A program that was promised a way and has none must not run.
+    pub(crate) fn take(&mut self, index: usize, socket: OwnedFd) -> Result<(), Report> {
+        self.try_take(index, socket)
+            .map_err(|errno| Report::SetupFailed {
+                stage: Stage::Doors,
+                errno: errno.raw_os_error(),
+            })
+    }
+
+    fn try_take(&mut self, index: usize, socket: OwnedFd) -> Result<(), Errno> {
         let door = self.doors.get(index).ok_or(Errno::BADMSG)?;
         self.taken.push(match (door.transport, door.port) {
             (Transport::Datagram, _) => cofferdam_egress::Door::NamesByDatagram(socket),
