@@ -20,6 +20,7 @@ use cofferdam_contract::task::{SourceTask, Task};
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_images::Rootfs;
 use cofferdam_server::backends::Asked;
 use cofferdam_store::DataDir;
 use cofferdam_store::model::RunKind;
@@ -31,6 +32,7 @@ use crate::containers::{self, Settings};
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::language::{self, Prepared};
+use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
 
@@ -45,6 +47,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let dir = history::place(places.data_dir.clone());
     let place = place(backend, args.workspace.as_deref());
     let docker = containers::load(places.config.clone(), backend, &args.container)?;
+    let image = rootfs::find(&args.container, backend, dir.as_ref())?;
     let settings = history::settings(places.config)?;
     let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
     if let Some(recording) = &mut recording {
@@ -54,9 +57,9 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
     let (envelope, record) = answer(
         &sealed,
-        place,
-        &args.network.network(),
+        (place, &args.network.network()),
         docker,
+        image.as_ref(),
         dir.as_ref(),
         &args.worker,
         recording,
@@ -94,9 +97,9 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
 /// built is none. Source code is laid out below `dir`.
 pub(crate) fn answer(
     sealed: &Sealed,
-    place: RunPlace,
-    ceiling: &Network,
+    (place, ceiling): (RunPlace, &Network),
     docker: Settings,
+    image: Option<&Rootfs>,
     dir: Option<&DataDir>,
     worker: &str,
     recording: Option<Recording>,
@@ -107,6 +110,11 @@ pub(crate) fn answer(
         Task::Source(task) => Some(code(task, &place, dir, &host)?),
         Task::Command(_) | Task::Wasm(_) | Task::Project(_) => None,
     };
+    if code.is_some() && image.is_some() {
+        let message =
+            "--image: source tasks run with the interpreters of this machine; leave it out";
+        return Err(Failure::new(ErrorCode::BackendUnsupportedTask, message));
+    }
     let mut request = match &code {
         Some(code) => source_request(sealed, place, code),
         None => sealed.to_request(place).map_err(|unsupported| {
@@ -118,6 +126,9 @@ pub(crate) fn answer(
         .network
         .within(ceiling)
         .map_err(|problem| Failure::problems(ErrorCode::PayloadInvalid, &Problems::one(problem)))?;
+    if let Some(image) = image {
+        image.furnish(&mut request);
+    }
     let grant = Grant::new(request)
         .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
     let cancel = cofferdam_engine::cancel_on_signals()?;

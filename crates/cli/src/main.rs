@@ -14,7 +14,6 @@ mod export;
 mod failure;
 mod golden;
 mod history;
-#[cfg_attr(not(feature = "docker"), path = "images_absent.rs")]
 mod images;
 mod import;
 mod inputs;
@@ -23,6 +22,7 @@ mod language;
 mod man;
 mod project;
 mod remote;
+mod rootfs;
 mod run;
 mod runs;
 mod seal;

@@ -20,6 +20,7 @@ use crate::execute;
 use crate::failure::visible;
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
 
@@ -93,11 +94,13 @@ fn rerun(
     let backend = execute::backend(args.backend, sealed);
     let docker = containers::load(config, backend, &args.container)?;
     let place = execute::place(backend, args.workspace.as_deref());
+    let image = rootfs::find(&args.container, backend, dir)?;
+    let image = image.as_ref();
     let (ours, _) = execute::answer(
         sealed,
-        place,
-        &Network::Denied,
+        (place, &Network::Denied),
         docker,
+        image,
         dir,
         "verifier",
         None,
