@@ -36,9 +36,11 @@ pub(crate) fn doors(network: &Network) -> Vec<Door> {
     names.into_iter().chain([proxy]).chain(direct).collect()
 }
 
-/// What `/etc/resolv.conf` says where there is a way out.
-pub(crate) fn resolver_file() -> String {
-    format!("nameserver {RESOLVER}\noptions attempts:2 timeout:5\n")
+/// What a file of `/etc` says where there is a way out, if that makes a difference.
+pub(crate) fn etc_file(path: &str, doors: &[Door]) -> Option<Vec<u8>> {
+    let is_told = path == "/etc/resolv.conf" && !doors.is_empty();
+    let text = || format!("nameserver {RESOLVER}\noptions attempts:2 timeout:5\n");
+    is_told.then(|| text().into_bytes())
 }
 
 /// Tells the program of the proxy, in every spelling that is in use; what the caller set itself stays.
