@@ -15,8 +15,8 @@ mod shape;
 mod show;
 pub(crate) mod spelling;
 mod suggest;
-pub(crate) mod yaml;
 
+pub(crate) use cofferdam_project::yaml;
 #[cfg(feature = "docker")]
 pub(crate) use docker::DockerKey;
 pub(crate) use docker::{DockerFlags, DockerSettings};

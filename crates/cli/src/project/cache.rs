@@ -5,25 +5,17 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_project::Cache;
 
 use crate::failure::Failure;
 
 /// The directory that holds a directory for each cache.
-pub(super) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failure> {
     let place = match named {
         Some(named) => named.to_owned(),
         None => own(root, |name| std::env::var_os(name).map(PathBuf::from))?,
     };
     make(&place)?;
     place.canonicalize().map_err(|error| failed(&place, &error))
-}
-
-/// Makes what a step needs of it.
-pub(super) fn prepare(place: &Path, caches: &[Cache]) -> Result<(), Failure> {
-    caches
-        .iter()
-        .try_for_each(|cache| make(&place.join(cache.as_str())))
 }
 
 fn own(root: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Failure> {
