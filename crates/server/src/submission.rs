@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::request::{Grant, Network, WorkspaceAccess};
+use cofferdam_contract::request::{Grant, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
 use cofferdam_store::model::RunKind;
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::asked_files::{self, FileRequest, one_of};
 pub(crate) use crate::asked_limits::LimitsRequest;
+use crate::asked_network;
 use crate::config::RunBounds;
 use crate::fault::Fault;
 use crate::idempotency::KeyUse;
@@ -174,7 +175,7 @@ impl RunRequest {
         };
         let limits = self.limits.merged(defaults, bounds, &mut problems);
         let project = self.project_task(!files.is_empty(), &mut problems);
-        let network = self.network_within(bounds, &mut problems);
+        let network = asked_network::within(&self, &bounds.network, &mut problems);
         Problems::check(problems)?;
         let Prepared {
             task,
@@ -251,23 +252,6 @@ impl RunRequest {
             priority: self.priority,
             deadline,
             origin,
-        })
-    }
-
-    fn network_within(&self, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Network {
-        let Some(text) = &self.network else {
-            return Network::Denied;
-        };
-        if self.project.is_some() && text != "none" {
-            let fix = "the steps of a project have no network; leave it out";
-            problems.push(Problem::new("network", text, fix));
-            return Network::Denied;
-        }
-        let read = Network::read(text);
-        let within = read.and_then(|asked| asked.within(&bounds.network).map_err(|one| vec![one]));
-        within.unwrap_or_else(|found| {
-            problems.extend(found);
-            Network::Denied
         })
     }
 
