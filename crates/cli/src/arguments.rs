@@ -5,6 +5,7 @@ pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod images;
 pub(crate) mod keys;
+pub(crate) mod network;
 pub(crate) mod project;
 mod quick;
 pub(crate) mod remote;
@@ -182,6 +183,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
+    pub(crate) network: network::NetworkArgs,
+    #[command(flatten)]
     pub(crate) container: ContainerArgs,
     /// Give the same result each time: fixed time, randomness and order. Exact with --backend wasm, where CPU time is counted in instructions; with `native` as far as Linux allows, and the record says how far: docs/determinism.md.
     #[arg(long, help_heading = "Enforcement")]
@@ -310,6 +313,9 @@ pub(crate) struct ExecuteArgs {
     /// How to isolate: `native` (default), `bubblewrap`, `gvisor`, `docker` for a container of its own, `wasm` (for a WebAssembly task, and then the default), or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
+    /// What a payload that asks for the network gets; without it, such a payload is refused.
+    #[command(flatten)]
+    pub(crate) network: network::NetworkArgs,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
     /// Sign the envelope with this key: a name that `cofferdam keys list` shows, or a key file.
@@ -430,6 +436,7 @@ Examples:
   cofferdam run --json -- sh -c 'echo out; echo err >&2; exit 3'
   cofferdam run --backend gvisor --workspace ./job -- ./suspicious
   cofferdam run --backend docker --image python:3.13 -- python3 -c 'print(\"hello\")'
+  cofferdam run --net allow=example.org:443,*.example.net -- curl -s https://example.org/
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
   cofferdam run --language c main.c --inputs tests/

@@ -9,9 +9,11 @@ use cofferdam_contract::ending::{Ending, SetupFailureKind};
 use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope, Status};
 use cofferdam_contract::ids;
 use cofferdam_contract::payload::FilesystemWrite;
-use cofferdam_contract::problem::Problem;
+use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::request::{BackendName, Grant, Request, Root, Workspace, WorkspaceAccess};
+use cofferdam_contract::request::{
+    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+};
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task};
@@ -82,7 +84,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
     let (envelope, record) = answer(
         &sealed,
-        place,
+        (place, &args.network.network()),
         docker,
         image.as_ref(),
         dir.as_ref(),
@@ -136,7 +138,7 @@ pub(crate) struct Worker<'a> {
 /// built is none. Source code is laid out below `dir`.
 pub(crate) fn answer(
     sealed: &Sealed,
-    place: RunPlace,
+    (place, ceiling): (RunPlace, &Network),
     docker: Settings,
     image: Option<&Rootfs>,
     dir: Option<&DataDir>,
@@ -170,6 +172,11 @@ pub(crate) fn answer(
             Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
         })?,
     };
+    // A payload is a stranger's: it asks, and whoever runs it says how much it gets.
+    request.network = request
+        .network
+        .within(ceiling)
+        .map_err(|problem| Failure::problems(ErrorCode::PayloadInvalid, &Problems::one(problem)))?;
     if let Some(image) = image {
         image.furnish(&mut request);
     }
@@ -256,7 +263,7 @@ fn source_request(sealed: &Sealed, place: RunPlace, code: &Prepared) -> Request 
         cwd: None,
         limits: payload.limits.clone(),
         waived: place.waived,
-        network: payload.network,
+        network: payload.network.clone(),
         root: place.root,
         workspace: Some(Workspace {
             access,

@@ -75,7 +75,7 @@ impl Question {
         let mut request = Request {
             limits: sealed.payload().limits.clone(),
             waived: place.waived.clone(),
-            network: sealed.payload().network,
+            network: sealed.payload().network.clone(),
             root: place.root.clone(),
             workspace: place
                 .workspace

@@ -11,7 +11,7 @@ use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Grant, Mount, MountAccess, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
@@ -239,7 +239,7 @@ fn request(args: RunArgs, merged: &Merged) -> Result<Request, Failure> {
             .iter()
             .map(|name| waived(name))
             .collect::<Result<_, _>>()?,
-        network: Network::Denied,
+        network: args.network.network(),
         root: args.root.map_or(Root::HostUsr, Root::Dir),
         workspace: args.workspace.map(workspace),
         mounts: args

@@ -7,6 +7,7 @@ use cofferdam_contract::canonical;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::comparison::{self, Comparison};
 use cofferdam_contract::envelope::{ResultEnvelope, Status};
+use cofferdam_contract::network::Network;
 use cofferdam_contract::output_class::{Difference, Side};
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::seal::Sealed;
@@ -149,7 +150,15 @@ fn rerun(
         id: "verifier",
         seed: args.fixed.seed(),
     };
-    let (ours, _) = execute::answer(sealed, place, docker, image, dir, worker, None)?;
+    let (ours, _) = execute::answer(
+        sealed,
+        (place, &Network::Denied),
+        docker,
+        image,
+        dir,
+        worker,
+        None,
+    )?;
     let comparison = comparison::compare(sealed.payload(), claimed, &ours);
     Ok(Rerun {
         agrees: comparison == Comparison::Same,

@@ -140,6 +140,8 @@ impl KeptRecord {
             ended_at: self.ended_at,
             trap: self.trap,
             determinism: self.determinism,
+            // A run with network is never given again.
+            network: None,
             unrecorded: None,
         }
     }

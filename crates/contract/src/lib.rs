@@ -1,5 +1,6 @@
 //! The contract between whoever asks for work and whoever does it: pure data and decisions, no I/O.
 
+pub mod address;
 pub mod canonical;
 pub mod codes;
 pub mod comparison;
@@ -9,10 +10,13 @@ pub mod enforcement;
 pub mod envelope;
 mod envelope_check;
 mod fields;
+pub mod host_pattern;
 pub mod ids;
 mod json_path;
 pub mod kept_record;
 pub mod limits;
+pub mod network;
+pub mod network_record;
 pub mod output_class;
 pub mod output_format;
 pub mod payload;

@@ -130,7 +130,8 @@ impl ExecutionPayload {
         let format = read_format(&mut fields);
         let limits = read_limits(&mut fields);
         let network = match fields.flag("network_allowed") {
-            true => Network::Allowed,
+            // How much that is, is for whoever runs it to say.
+            true => Network::full(),
             false => Network::Denied,
         };
         let filesystem_write = match fields.flag("filesystem_write") {
@@ -138,7 +139,7 @@ impl ExecutionPayload {
             false => FilesystemWrite::Denied,
         };
         let output_class = read_output_class(&mut fields);
-        let purity = read_purity(&mut fields, network, filesystem_write);
+        let purity = read_purity(&mut fields, &network, filesystem_write);
         let (created_at, deadline) = read_times(&mut fields);
         let _known = fields.optional("digest");
         let payload = || {
@@ -225,14 +226,14 @@ fn read_output_class(fields: &mut Fields<'_>) -> OutputClass {
 }
 
 /// What can change or be changed from outside is not pure, whatever is said.
-fn read_purity(fields: &mut Fields<'_>, network: Network, write: FilesystemWrite) -> Purity {
+fn read_purity(fields: &mut Fields<'_>, network: &Network, write: FilesystemWrite) -> Purity {
     let Some(value) = fields.optional("pure") else {
         return Purity::Unsaid;
     };
     match value.as_bool() {
         Some(false) => Purity::Varies,
         Some(true) => {
-            if network == Network::Allowed || write == FilesystemWrite::Allowed {
+            if *network != Network::Denied || write == FilesystemWrite::Allowed {
                 let fix = "contradicts network_allowed or filesystem_write; leave one of them out";
                 fields.problem("pure", value, fix);
             }

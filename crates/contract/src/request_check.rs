@@ -36,20 +36,39 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
         check_image(request, &mut found);
     }
     found.extend(request.limits.problems());
-    match request.network {
-        Network::Denied => {}
-        Network::Allowed => found.push(Problem::new(
-            "network_allowed",
-            true,
-            "this version runs without network; leave network_allowed false",
-        )),
-    }
+    check_network(request, &mut found);
     found
+}
+
+/// Only walls of our own have a door that we can watch.
+fn check_network(request: &Request, found: &mut Vec<Problem>) {
+    if request.network == Network::Denied {
+        return;
+    }
+    found.extend(request.network.problems());
+    match request.backend {
+        BackendName::Native => {}
+        BackendName::Bubblewrap
+        | BackendName::Gvisor
+        | BackendName::Host
+        | BackendName::Wasm
+        | BackendName::Docker => {
+            let fix = format!(
+                "the {} backend cannot bound what is reached; use --backend native, or deny the network",
+                request.backend.as_str()
+            );
+            found.push(Problem::new("network", &request.network, fix));
+        }
+    }
 }
 
 /// Who can be asked to give the same each time.
 pub(crate) fn determinism_problems(request: &Request) -> Vec<Problem> {
     let why = match request.backend {
+        BackendName::Native | BackendName::Wasm if request.network != Network::Denied => {
+            let fix = "what comes over a network is never the same; leave --net out";
+            return vec![Problem::new("deterministic", &request.network, fix)];
+        }
         BackendName::Native | BackendName::Wasm => return Vec::new(),
         BackendName::Bubblewrap | BackendName::Docker => {
             "its filter asks nobody, so time and randomness cannot be answered"
@@ -388,6 +407,7 @@ fn has_dot_component(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::enforcement::LimitName;
+    use crate::network::{Allowance, Hosts};
 
     use crate::request::{Grant, ImageRoot, MountAccess};
     use crate::units::{Bytes, Cap};
@@ -652,13 +672,21 @@ mod tests {
     }
 
     #[test]
-    fn network_is_refused_in_words() {
+    fn network_is_granted_only_where_it_can_be_bounded() {
         let mut networked = request();
-        networked.network = Network::Allowed;
-        assert_eq!(
-            Grant::new(networked).unwrap_err().to_string(),
-            "network_allowed: this version runs without network; leave network_allowed false (got `true`)"
-        );
+        networked.network = Network::full();
+        assert!(Grant::new(networked.clone()).is_ok());
+        for backend in [
+            BackendName::Bubblewrap,
+            BackendName::Gvisor,
+            BackendName::Host,
+        ] {
+            networked.backend = backend;
+            let problems = Grant::new(networked.clone()).unwrap_err();
+            let refused = problems.iter().find(|found| found.field == "network");
+            let fix = &refused.unwrap().fix;
+            assert!(fix.contains("cannot bound what is reached"), "{fix}");
+        }
     }
 
     #[test]
@@ -669,7 +697,7 @@ mod tests {
             r.cwd = Some("x".into());
             r.mounts = vec![mount("/"), mount("/tmp")];
             r.limits.memory = Cap::AtMost(Bytes::new(0));
-            r.network = Network::Allowed;
+            r.network = Network::Allowed(Allowance::new(Hosts::Listed(Vec::new())));
         });
         assert_eq!(
             found,
@@ -681,7 +709,7 @@ mod tests {
                 "mounts[0].target",
                 "mounts[1].target",
                 "memory",
-                "network_allowed"
+                "network"
             ]
         );
     }

@@ -21,6 +21,7 @@ use crate::fixed;
 use crate::gvisor;
 use crate::host::Host;
 use crate::outer::Attended;
+use crate::outlet;
 use crate::program;
 use crate::walls::Walls;
 
@@ -104,6 +105,7 @@ pub(crate) fn plan(
             fix: "use --backend native".to_owned(),
         });
     }
+    outlet::tell_program(&mut request);
     let mut means = Means::of(&request, host)?;
     let mut rlimits = rlimits(&request, &means);
     if seed.is_some() {
@@ -211,6 +213,7 @@ impl Means {
             cpus: self.cpus,
             variants: self.variants,
             evidence,
+            doors: outlet::doors(&request.network),
             seed: None,
         }
     }
@@ -239,6 +242,7 @@ fn host_blueprint(cpus: Option<usize>, host: &Host) -> Blueprint {
         listener: Listener::Absent,
         landlock: None,
         routes: Routes::Ignored,
+        doors: Vec::new(),
         cpus: cpus.map(|count| choose(count, host)).unwrap_or_default(),
         fixed: None,
         lease: None,

@@ -7,6 +7,7 @@ use std::ffi::CString;
 use cofferdam_contract::request::{Mount, MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_sys::blueprint::{Blueprint, Fixed, Identity, Isolation, Routes};
+use cofferdam_sys::doors::Door;
 use cofferdam_sys::landlock::Rules;
 use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variants};
 
@@ -28,6 +29,8 @@ pub(crate) struct Walls {
     pub(crate) cpus: Option<usize>,
     pub(crate) variants: Variants,
     pub(crate) evidence: Evidence,
+    /// The ways out: a sandbox that has others, or none, is another sandbox.
+    pub(crate) doors: Vec<Door>,
     /// For a run that must give the same each time: where its randomness begins. No other run is served by such walls.
     pub(crate) seed: Option<u64>,
 }
@@ -46,6 +49,7 @@ impl Walls {
             cpus: None,
             variants: Variants::NONE,
             evidence: Evidence::Ending,
+            doors: Vec::new(),
             seed: None,
         }
     }
@@ -67,6 +71,7 @@ impl Walls {
                 Evidence::Full => Routes::Counted,
                 Evidence::Ending => Routes::Ignored,
             },
+            doors: self.doors.clone(),
             cpus: self
                 .cpus
                 .map(|count| plan::choose(count, host))

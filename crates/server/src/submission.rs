@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::request::{Grant, Network, WorkspaceAccess};
+use cofferdam_contract::request::{Grant, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
 use cofferdam_store::model::RunKind;
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::asked_files::{self, FileRequest, one_of};
 pub(crate) use crate::asked_limits::LimitsRequest;
+use crate::asked_network;
 use crate::asked_tags;
 use crate::config::RunBounds;
 use crate::fault::Fault;
@@ -64,6 +65,8 @@ pub(crate) struct RunRequest {
     pub(crate) cwd: Option<String>,
     #[serde(default)]
     pub(crate) limits: LimitsRequest,
+    /// What may be reached, within what the operator allows: `none` (default), `allow=HOST[:PORT],…`, or `full` for all of that.
+    pub(crate) network: Option<String>,
     /// Found by these later. A run with a tag is kept until somebody removes it.
     #[serde(default)]
     pub(crate) tags: BTreeMap<String, String>,
@@ -177,6 +180,7 @@ impl RunRequest {
         };
         let limits = self.limits.merged(defaults, bounds, &mut problems);
         let project = self.project_task(!files.is_empty(), &mut problems);
+        let network = asked_network::within(&self, &bounds.network, &mut problems);
         Problems::check(problems)?;
         let Prepared {
             task,
@@ -244,7 +248,7 @@ impl RunRequest {
             parent,
             workspace,
             access: WorkspaceAccess::ReadWrite,
-            network: Network::Denied,
+            network,
             sealed: None,
             room: None,
             declared,

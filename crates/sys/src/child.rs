@@ -20,7 +20,7 @@ use crate::errand::{Departure, Errand};
 use crate::init::Failure;
 use crate::program::Program;
 use crate::protocol::{self, MAX_FDS, RESULT_FD, Stage};
-use crate::{enclose, fixed_time, landlock, network, raw, routes, seccomp};
+use crate::{doors, enclose, fixed_time, landlock, network, raw, routes, seccomp};
 
 const BUILDING: u32 = 0;
 const BUILT: u32 = 1;
@@ -150,6 +150,7 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
             keep_addresses().map_err(at(Stage::Exec))?;
         }
         network::leave_the_hosts()?;
+        doors::open(&blueprint.doors, start.control).map_err(at(Stage::Doors))?;
         // SAFETY: this process is a single thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) }
             .map_err(at(Stage::CgroupNamespace))?;

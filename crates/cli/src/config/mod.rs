@@ -7,6 +7,7 @@ mod environment;
 mod file;
 mod history;
 mod load;
+mod network;
 mod serve;
 mod serve_key;
 mod setting;

@@ -36,6 +36,9 @@ pub(crate) enum ServeKey {
     CallbacksAllow,
     CallbacksAllowLoopback,
     CallbacksAllowPrivate,
+    Net,
+    NetPrivate,
+    NetProxy,
     OtlpEndpoint,
     OtlpServiceName,
     OtlpSampling,
@@ -53,7 +56,7 @@ pub(crate) enum Many {
 pub(crate) const SECTIONS: [&str; 3] = ["callbacks", "otlp", "patience"];
 
 impl ServeKey {
-    pub(crate) const ALL: [Self; 37] = [
+    pub(crate) const ALL: [Self; 40] = [
         Self::Listen,
         Self::Concurrency,
         Self::Queue,
@@ -87,6 +90,9 @@ impl ServeKey {
         Self::CallbacksAllow,
         Self::CallbacksAllowLoopback,
         Self::CallbacksAllowPrivate,
+        Self::Net,
+        Self::NetPrivate,
+        Self::NetProxy,
         Self::OtlpEndpoint,
         Self::OtlpServiceName,
         Self::OtlpSampling,
@@ -129,6 +135,9 @@ impl ServeKey {
             Self::CallbacksAllow => "callbacks.allow",
             Self::CallbacksAllowLoopback => "callbacks.allow_loopback",
             Self::CallbacksAllowPrivate => "callbacks.allow_private",
+            Self::Net => "net",
+            Self::NetPrivate => "net_private",
+            Self::NetProxy => "net_proxy",
             Self::OtlpEndpoint => "otlp.endpoint",
             Self::OtlpServiceName => "otlp.service_name",
             Self::OtlpSampling => "otlp.sampling",
@@ -171,6 +180,9 @@ impl ServeKey {
             Self::CallbacksAllow => Some("--callback-allow"),
             Self::CallbacksAllowLoopback => Some("--callback-allow-loopback"),
             Self::CallbacksAllowPrivate => Some("--callback-allow-private"),
+            Self::Net => Some("--net"),
+            Self::NetPrivate => Some("--net-private"),
+            Self::NetProxy => Some("--net-proxy"),
             Self::OtlpEndpoint => Some("--otlp-endpoint"),
             Self::OtlpServiceName => Some("--otlp-service-name"),
             Self::OtlpSampling => Some("--otlp-sampling"),

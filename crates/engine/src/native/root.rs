@@ -15,6 +15,7 @@ use super::view;
 use crate::error::EngineError;
 use crate::fixed::view::RANDOM_PIPE;
 use crate::host::{Host, Privilege};
+use crate::outlet;
 use crate::program::HOME;
 use crate::walls::Walls;
 
@@ -272,7 +273,7 @@ impl Builder {
         for (path, content) in view::etc_files(walls) {
             self.attach.push(Step::WriteFile {
                 path: c_text(path)?,
-                content: content.as_bytes().to_vec(),
+                content: outlet::etc_file(path, &walls.doors).unwrap_or_else(|| content.into()),
             });
         }
         for (target, path) in LINKS {

@@ -116,6 +116,7 @@ pub(super) fn closing(record: &RunRecord, mut collected: Collected) -> Closing {
         artifacts: collected.artifacts,
         left_out: collected.left_out,
         results: None,
+        network: record.network.clone(),
     }
 }
 
@@ -151,6 +152,10 @@ pub(super) fn redact_closing(closing: &mut Closing, rules: &Rules) -> u64 {
     for denial in &mut closing.denials {
         clean(&mut denial.what);
     }
+    for event in closing.network.iter_mut().flat_map(|told| &mut told.events) {
+        clean(&mut event.host);
+        event.why.iter_mut().for_each(&mut clean);
+    }
     for change in closing.changes.iter_mut().flatten() {
         clean(&mut change.path);
     }
@@ -185,9 +190,9 @@ fn policy(request: &Request, clean: &mut impl FnMut(&str) -> String) -> Value {
     let mut path = |path: &Path| clean(&reach::shown(path));
     json!({
         "limits": limits(&request.limits),
-        "network": match request.network {
-            Network::Denied => "denied",
-            Network::Allowed => "allowed",
+        "network": match &request.network {
+            Network::Denied => "denied".to_owned(),
+            Network::Allowed(_) => request.network.to_string(),
         },
         "root": match &request.root {
             Root::HostUsr => "host".to_owned(),

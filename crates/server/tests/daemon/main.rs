@@ -12,6 +12,7 @@ mod known;
 mod languages;
 mod lifecycle;
 mod metrics;
+mod network;
 mod openapi;
 #[allow(dead_code, reason = "the tests of the couriers use the rest")]
 #[path = "../../../callback/tests/delivery/peer.rs"]
