@@ -71,15 +71,25 @@ fn empty_once(top: &OwnedFd, number: &mut u64) -> io::Result<bool> {
                 Err(Errno::ISDIR | Errno::PERM) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            *number += 1;
             open_up(&dir, &*inner);
-            let lifted = CString::new(format!(".cofferdam-removing-{number}"))?;
-            rustix::fs::renameat(&dir, &*inner, top, &*lifted)?;
+            lift(&dir, &inner, top, number)?;
             is_left = true;
         }
         rustix::fs::unlinkat(top, &*name, AtFlags::REMOVEDIR)?;
     }
     Ok(is_left)
+}
+
+/// Moves a directory up, under the next name that is free: whoever made the tree knows these names too. An empty directory of that name is replaced, and was to go as well.
+fn lift(dir: &OwnedFd, name: &CString, top: &OwnedFd, number: &mut u64) -> io::Result<()> {
+    loop {
+        *number += 1;
+        let lifted = CString::new(format!(".cofferdam-removing-{number}"))?;
+        match rustix::fs::renameat(dir, &**name, top, &*lifted) {
+            Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
+            other => return Ok(other?),
+        }
+    }
 }
 
 /// What is in a directory.
@@ -98,4 +108,28 @@ pub fn names(dir: impl AsFd) -> io::Result<Vec<CString>> {
 fn open_up(dir: impl AsFd, name: impl Arg) {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     let _ = rustix::fs::chmodat(dir, name, Mode::RWXU, flags);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_tree_cannot_stay_by_taking_the_names_that_removal_uses() {
+        let place = tempfile::tempdir().unwrap();
+        let tree = place.path().join("tree");
+        let taken = |number: u32| tree.join(format!(".cofferdam-removing-{number}"));
+        for number in [1, 2, 5] {
+            fs::create_dir_all(taken(number).join("x/y/z")).unwrap();
+            fs::write(taken(number).join("file"), "x").unwrap();
+        }
+        fs::write(taken(3), "x").unwrap();
+        std::os::unix::fs::symlink(place.path(), taken(4)).unwrap();
+        fs::create_dir(taken(6)).unwrap();
+        fs::create_dir_all(taken(1).join(".cofferdam-removing-1/.cofferdam-removing-2/x")).unwrap();
+        remove(rustix::fs::CWD, tree.as_path()).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
 }
