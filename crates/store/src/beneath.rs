@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -104,10 +104,14 @@ pub fn names(dir: impl AsFd) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// A directory that its program closed. Not through a link: a link has no mode of its own to change.
+/// A directory that its program closed. The kernel changes no mode without following links before Linux 6.6: so it is by the descriptor of what is a directory, and no link.
+/// Where this fails, the next step says why.
 fn open_up(dir: impl AsFd, name: impl Arg) {
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    let _ = rustix::fs::chmodat(dir, name, Mode::RWXU, flags);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Ok(found) = rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        let own = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let _ = rustix::fs::chmod(own, Mode::RWXU);
+    }
 }
 
 #[cfg(test)]
