@@ -51,8 +51,8 @@ pub(crate) fn put(
     }
     let image = store.make(&id, bounds.until, |place| {
         let failed = |errno: rustix::io::Errno| ImageError::unwritable(place)(errno.into());
-        let root = Root::open(place).map_err(failed)?;
         let left = bounds.left();
+        let root = Root::open(place, &left).map_err(failed)?;
         let mut left_out = LeftOut::default();
         for (at, (plain, blob)) in plain.into_iter().zip(&found.layers).enumerate() {
             let expected = Expected {

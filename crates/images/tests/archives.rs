@@ -480,6 +480,20 @@ fn bombs_go_off_at_the_bound() {
     assert!(error.to_string().contains("more than 100 names"), "{error}");
     place.assert_empty();
 
+    // Directories that no entry names are names too, and an empty file is not nothing.
+    let way = vec!["d"; 150].join("/");
+    let deep = saved(&[pax_named(&way).into_inner().unwrap()]);
+    let error = place.import_within(&deep, &few).unwrap_err();
+    assert!(error.to_string().contains("more than 100 names"), "{error}");
+    place.assert_empty();
+    let small = Bounds {
+        bytes: 1 << 19,
+        ..Place::bounds()
+    };
+    let error = place.import_within(&archive, &small).unwrap_err();
+    assert!(error.to_string().contains("larger than"), "{error}");
+    place.assert_empty();
+
     let late = Bounds::within(Duration::ZERO);
     let error = place.import_within(&archive, &late).unwrap_err();
     assert!(error.to_string().contains("longer than it may"), "{error}");
