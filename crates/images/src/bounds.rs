@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::ImageError;
 
-/// What one image may cost.
+/// What one image may cost, or all that are in one file.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Unpacked, all layers together, also what later layers replace; a name counts for what it takes itself.
@@ -62,6 +62,10 @@ pub(crate) struct Left {
 }
 
 impl Left {
+    pub(crate) fn until(&self) -> Instant {
+        self.of.until
+    }
+
     pub(crate) fn take_entry(&self) -> Result<(), ImageError> {
         if Instant::now() >= self.of.until {
             return Err(late());

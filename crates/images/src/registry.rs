@@ -87,7 +87,7 @@ pub fn pull(
         names,
     };
     let mut done = 0;
-    let stored = get::put(store, &found, bounds, &mut |at| {
+    let stored = get::put(store, &found, &bounds.left(), &mut |at| {
         let Some(layer) = manifest.layers.get(at) else {
             return Ok(Box::new(io::empty()));
         };
