@@ -181,9 +181,10 @@ impl Client<'_> {
         Ok(response.into_body().into_reader().take(wanted.size))
     }
 
+    /// Asks, and once more with a token where the registry wants one: a token that was good for one layer can be too old for the next.
     fn get(&mut self, path: &str) -> Result<Response<Body>, ImageError> {
         let response = self.ask(path)?;
-        if response.status() != StatusCode::UNAUTHORIZED || self.token.is_some() {
+        if response.status() != StatusCode::UNAUTHORIZED {
             return self.checked(response);
         }
         let challenge = response.headers().get("www-authenticate");

@@ -140,3 +140,47 @@ fn no_registry_makes_a_password_leave_in_the_clear() {
     let told: Vec<_> = asked.iter().map(|(_, who)| who.as_deref()).collect();
     assert_eq!(told, [Some("Basic bWU6c2VjcmV0"); 2]);
 }
+
+#[test]
+fn a_token_that_grows_old_is_replaced_and_a_useless_one_only_once() {
+    for (layers, uses, is_enough) in [(5, 2, true), (3, 1, true), (2, 0, false)] {
+        let blobs = image(layers);
+        // Each token is good for so many requests.
+        let (mut issued, mut left) = (0, 0);
+        let (port_of, own) = std::sync::mpsc::channel::<u16>();
+        let mut port = None;
+        let (port_here, asked) = serve(move |(path, who)| {
+            let port = *port.get_or_insert_with(|| own.recv().unwrap());
+            if path.starts_with("/token") {
+                (issued, left) = (issued + 1, uses);
+                let token = json!({"token": format!("t{issued}")}).to_string();
+                return ("200 OK", None, token.into_bytes());
+            }
+            if left == 0 || *who != Some(format!("Bearer t{issued}")) {
+                let realm = format!("Bearer realm=\"http://127.0.0.1:{port}/token\"");
+                return ("401 Unauthorized", Some(realm), Vec::new());
+            }
+            left -= 1;
+            let body = path
+                .strip_prefix("/v2/tool/")
+                .and_then(|end| blobs.get(end));
+            body.map_or(("404 Not Found", None, Vec::new()), |body| {
+                ("200 OK", None, body.clone())
+            })
+        });
+        port_of.send(port_here).unwrap();
+        let pulled = pull(port_here, Transport::Encrypted);
+        let asked = asked.lock().unwrap();
+        let tokens = asked.iter().filter(|(path, _)| path.starts_with("/token"));
+        let tokens = tokens.count();
+        if is_enough {
+            pulled.unwrap();
+            // A manifest, a configuration and the layers.
+            assert_eq!(tokens, (layers + 2).div_ceil(uses));
+        } else {
+            let error = pulled.unwrap_err();
+            assert!(matches!(error, ImageError::Denied { .. }), "{error}");
+            assert_eq!((tokens, asked.len()), (1, 3));
+        }
+    }
+}
