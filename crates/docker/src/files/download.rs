@@ -223,16 +223,18 @@ impl Unpacking<'_> {
             }
             EntryType::Regular | EntryType::Continuous => {
                 let size = entry.size();
-                if let Some(left) = &mut self.left {
-                    match left.checked_sub(size) {
-                        Some(rest) => *left = rest,
-                        None => return Ok(Room::None),
-                    }
+                if self.take(size) == Room::None {
+                    return Ok(Room::None);
                 }
                 self.file(&path, mode, size, entry)?
             }
             EntryType::Link => match self.linked(entry) {
-                Some((from, found)) => {
+                Some((from, mode, contents)) => {
+                    // One more name takes nothing in the container, and as much as the file here.
+                    if self.take(contents.size) == Room::None {
+                        return Ok(Room::None);
+                    }
+                    let found = Sent::File { mode, contents };
                     self.copy(&path, &from, &found)?;
                     found
                 }
@@ -243,6 +245,20 @@ impl Unpacking<'_> {
         };
         self.seen.insert(path, found);
         Ok(Room::Left)
+    }
+
+    /// Takes so much of what may come.
+    fn take(&mut self, size: u64) -> Room {
+        let Some(left) = &mut self.left else {
+            return Room::Left;
+        };
+        match left.checked_sub(size) {
+            Some(rest) => {
+                *left = rest;
+                Room::Left
+            }
+            None => Room::None,
+        }
     }
 
     /// Written beside its place while it is read, and put there only if it is not what was sent.
@@ -291,10 +307,10 @@ impl Unpacking<'_> {
     }
 
     /// A second name of a file that came before.
-    fn linked<R: Read>(&self, entry: &tar::Entry<'_, R>) -> Option<(Vec<u8>, Sent)> {
+    fn linked<R: Read>(&self, entry: &tar::Entry<'_, R>) -> Option<(Vec<u8>, u32, Contents)> {
         let from = self.top.below(&entry.link_name_bytes()?)?;
-        match self.seen.get(&from)? {
-            found @ Sent::File { .. } => Some((from, found.clone())),
+        match *self.seen.get(&from)? {
+            Sent::File { mode, contents } => Some((from, mode, contents)),
             Sent::Dir | Sent::Link { .. } => None,
         }
     }

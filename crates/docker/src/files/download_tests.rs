@@ -157,6 +157,20 @@ fn what_is_more_than_the_limit_is_left_behind_and_nothing_removed() {
 }
 
 #[test]
+fn each_further_name_of_a_file_counts_as_another_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut archive = Hostile::new().file("work/a", &[7; 1000]);
+    for name in ["work/b", "work/c", "work/d"] {
+        archive = archive.entry(EntryType::Link, name, "work/a", b"");
+    }
+    let brought = archive.unpack(dir.path(), &Manifest::default(), Some(2500));
+    assert!(brought.is_over);
+    let added = |name: &str| (name.to_owned(), ChangeKind::Added);
+    assert_eq!(listed(&brought), [added("a"), added("b")]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
 fn an_archive_that_breaks_off_removes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("kept"), "x").unwrap();
