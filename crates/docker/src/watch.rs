@@ -97,6 +97,8 @@ impl Watching<'_> {
                     Some(Err(_)) | None => is_closed = true,
                 },
                 () = room(reader.as_ref()), if reader.is_some() => {
+                    // Nobody listened while the reader was full: what is said next is still to come.
+                    state.heard = Instant::now();
                     if let Taken::Stop(cause) = open.pass_on() {
                         state.stop(cause);
                     }
@@ -173,6 +175,7 @@ struct State<'a, 'w> {
     lost: Option<Instant>,
     next_look: Instant,
     next_sample: Instant,
+    /// When there was a word last, or nobody to listen to one.
     heard: Instant,
     has_given_up: bool,
 }
