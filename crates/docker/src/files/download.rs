@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bollard::Docker;
 use bollard::query_parameters::DownloadFromContainerOptionsBuilder;
@@ -37,6 +38,10 @@ pub(crate) enum Trouble {
     Daemon(bollard::errors::Error),
     /// Ours, with the place.
     Here { path: String, errno: Errno },
+    /// It takes longer than anybody wants to wait.
+    TooLong(Duration),
+    /// The caller does not want it any more.
+    GivenUp,
 }
 
 impl Trouble {
@@ -48,9 +53,25 @@ impl Trouble {
                 path,
                 errno,
             },
+            Self::TooLong(limit) => daemon::unavailable(
+                format!(
+                    "could not bring the workspace back: not all of it came within {} s",
+                    limit.as_secs()
+                ),
+                format!(
+                    "{HALF_WAY}; let the program leave less, or wait longer with sandbox.docker.pull_timeout"
+                ),
+            ),
+            Self::GivenUp => daemon::unavailable(
+                "the run was given up while its workspace came back".to_owned(),
+                format!("{HALF_WAY}; run it again to have the rest"),
+            ),
         }
     }
 }
+
+const HALF_WAY: &str =
+    "files that came are whole, the others are as they were, and nothing was removed";
 
 /// Brings the workspace back. `most` is how many bytes may come beyond those that were sent.
 pub(crate) async fn bring(
