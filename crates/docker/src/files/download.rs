@@ -153,7 +153,6 @@ fn unpack(
         left: most,
         seen: BTreeMap::new(),
         changes: Vec::new(),
-        number: 0,
     };
     let mut archive = Archive::new(Pieces {
         pieces,
@@ -196,7 +195,6 @@ struct Unpacking<'a> {
     left: Option<u64>,
     seen: BTreeMap<Vec<u8>, Sent>,
     changes: Vec<Change>,
-    number: usize,
 }
 
 impl Unpacking<'_> {
@@ -282,7 +280,7 @@ impl Unpacking<'_> {
         }
     }
 
-    /// Written beside its place while it is read, and put there only if it is not what was sent.
+    /// Written without a name while it is read, and given one only if it is not what was sent.
     fn file(
         &mut self,
         path: &[u8],
@@ -294,32 +292,20 @@ impl Unpacking<'_> {
             path: shown(path),
             errno,
         };
-        self.number += 1;
         let new = match &self.into {
-            Some(into) => Some(into.begin(path, self.number).map_err(here)?),
+            Some(into) => Some(into.begin().map_err(here)?),
             None => None,
         };
         let copied = copy(from, new.as_ref()).and_then(|contents| match contents.size == size {
             true => Ok(contents),
             false => Err(io::ErrorKind::UnexpectedEof.into()),
         });
-        let contents = match copied {
-            Ok(contents) => contents,
-            Err(error) => {
-                if let Some(new) = &new {
-                    new.discard();
-                }
-                return Err(here(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
-            }
-        };
+        let contents =
+            copied.map_err(|error| here(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         let found = Sent::File { mode, contents };
         let is_changed = self.sent.entries.get(path) != Some(&found);
-        match (&self.into, new) {
-            (Some(into), Some(new)) if is_changed => {
-                into.place(new, path, mode).map_err(here)?;
-            }
-            (_, Some(new)) => new.discard(),
-            (_, None) => {}
+        if let (Some(into), Some(new), true) = (&self.into, new, is_changed) {
+            into.place(new, path, mode).map_err(here)?;
         }
         if is_changed {
             self.note(path);
@@ -349,13 +335,10 @@ impl Unpacking<'_> {
             path: shown(path),
             errno,
         };
-        self.number += 1;
         let mut original = into.read(from).map_err(here)?;
-        let new = into.begin(path, self.number).map_err(here)?;
-        if let Err(error) = copy(&mut original, Some(&new)) {
-            new.discard();
-            return Err(here(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
-        }
+        let new = into.begin().map_err(here)?;
+        copy(&mut original, Some(&new))
+            .map_err(|error| here(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         into.place(new, path, *mode).map_err(here)
     }
 
