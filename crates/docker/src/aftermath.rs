@@ -46,16 +46,13 @@ impl Place<'_> {
             }
             _ => None,
         };
-        let report = last_word::of(
-            self.client,
-            self.flavour,
+        let ended = last_word::Ended {
             id,
             code,
-            request,
-            self.image,
-            self.settings,
-        )
-        .await;
+            has_printed: seen.has_printed,
+            sent: sent.as_ref(),
+        };
+        let report = self.last_word(&ended, request).await;
         let (brought, trouble) = self.bring(request, id, sent, &seen, cancel).await;
         let mut end = self.end(
             Usage {

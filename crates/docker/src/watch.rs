@@ -44,6 +44,8 @@ pub(crate) struct Seen {
     pub(crate) code: i64,
     pub(crate) wall: Duration,
     pub(crate) counted: Counted,
+    /// Whether the program printed anything. An init says on the other stream what it could not execute.
+    pub(crate) has_printed: bool,
 }
 
 /// What whoever watches is told, at most this often.
@@ -178,6 +180,7 @@ struct State<'a, 'w> {
     /// When there was a word last, or nobody to listen to one.
     heard: Instant,
     has_given_up: bool,
+    has_printed: bool,
 }
 
 impl<'a, 'w> State<'a, 'w> {
@@ -202,6 +205,7 @@ impl<'a, 'w> State<'a, 'w> {
             next_sample: now,
             heard: now,
             has_given_up: false,
+            has_printed: false,
             limits,
         }
     }
@@ -245,6 +249,7 @@ impl<'a, 'w> State<'a, 'w> {
             // The daemon's own words, or an echo: not the program's output.
             LogOutput::StdIn { .. } | LogOutput::Console { .. } => return,
         };
+        self.has_printed |= stream == Stream::Stdout && !bytes.is_empty();
         let mut taken = open.take(stream, &bytes);
         if taken == Taken::Open {
             taken = open.pass_on();
@@ -357,6 +362,7 @@ impl<'a, 'w> State<'a, 'w> {
             code,
             wall: at.saturating_duration_since(self.watching.started),
             counted: self.meter.counted(),
+            has_printed: self.has_printed,
         }
     }
 }

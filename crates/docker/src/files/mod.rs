@@ -7,5 +7,5 @@ mod manifest;
 mod upload;
 
 pub(crate) use download::{Trouble, bring};
-pub(crate) use manifest::Manifest;
+pub(crate) use manifest::{Manifest, Sent};
 pub(crate) use upload::send;
