@@ -67,8 +67,7 @@ impl Owner {
     /// Seen from the process `here`. A daemon may serve many machines, so what another one started is left to that one.
     pub(crate) fn presence(&self, here: &Self) -> Presence {
         if self.boot != here.boot {
-            let is_same_machine = !self.machine.is_empty() && self.machine == here.machine;
-            return match is_same_machine {
+            return match self.is_of_the_machine_of(here) {
                 true => Presence::Gone,
                 false => Presence::MayBeThere,
             };
@@ -81,6 +80,12 @@ impl Owner {
             Life::Over => Presence::Gone,
             Life::Since(_) | Life::Hidden => Presence::MayBeThere,
         }
+    }
+
+    /// Whether both have the same clock.
+    pub(crate) fn is_of_the_machine_of(&self, here: &Self) -> bool {
+        let is_same = |one: &str, other: &str| !one.is_empty() && one == other;
+        is_same(&self.boot, &here.boot) || is_same(&self.machine, &here.machine)
     }
 }
 
