@@ -170,8 +170,15 @@ fn unpack(
             return Ok(unpacking.finish(true));
         }
     }
-    // The library stops at the first thing that looks like an end.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|error| broken(&error))?;
+    // The library stops at the first empty block, or where there is no more. Only two empty blocks are an end that somebody wrote.
+    let mut rest = archive.into_inner();
+    let mut second = [1; EMPTY_BLOCK];
+    rest.read_exact(&mut second)
+        .map_err(|error| broken(&error))?;
+    if second != [0; EMPTY_BLOCK] {
+        return Err(broken(&io::ErrorKind::InvalidData.into()));
+    }
+    io::copy(&mut rest, &mut io::sink()).map_err(|error| broken(&error))?;
     // An archive without even the workspace is of something else.
     if unpacking.top.0.is_none() {
         return Err(broken(&io::ErrorKind::UnexpectedEof.into()));
@@ -180,6 +187,7 @@ fn unpack(
     Ok(unpacking.finish(false))
 }
 
+const EMPTY_BLOCK: usize = 512;
 const ARCHIVE: &str = "the archive of the workspace";
 
 #[derive(Debug, PartialEq, Eq)]

@@ -179,10 +179,10 @@ fn an_archive_that_breaks_off_removes_nothing() {
     sent.entries.insert(b"kept".to_vec(), Sent::Dir);
     let archive = Hostile::new().file("work/large", &[7; 10_000]);
     let bytes = archive.0.into_inner().unwrap();
-    // In the middle of a file, and between two: only the daemon knows that there was more.
-    for length in [5512, 11_264] {
+    assert_eq!(bytes.len(), 12_288);
+    // In the middle of a file, behind one, and in the middle of the end; whatever the daemon says.
+    for length in [5512, 11_264, 11_776] {
         for end in [None, Some(Piece::End)] {
-            let is_told = end.is_some();
             let (to, pieces) = mpsc::channel(4);
             let part = Bytes::copy_from_slice(&bytes[..length]);
             to.try_send(Piece::Bytes(part)).unwrap();
@@ -191,16 +191,22 @@ fn an_archive_that_breaks_off_removes_nothing() {
             }
             drop(to);
             let unpacked = unpack(pieces, Target::Dir(dir.path().to_owned()), &sent, None);
-            let is_whole_file = length > 5512;
-            assert_eq!(unpacked.is_err(), !(is_told && is_whole_file), "{length}");
-            if unpacked.is_err() {
-                assert!(dir.path().join("kept").exists());
-            }
+            assert!(unpacked.is_err(), "{length}");
+            assert!(dir.path().join("kept").exists());
             let names = fs::read_dir(dir.path()).unwrap().flatten();
             let left = names.filter(|name| name.file_name().to_string_lossy().starts_with('.'));
             assert_eq!(left.count(), 0);
         }
     }
+    // Neither is one that goes on behind half an end.
+    let mut odd = bytes[..11_776].to_vec();
+    odd.extend_from_slice(&bytes);
+    let (to, pieces) = mpsc::channel(4);
+    to.try_send(Piece::Bytes(odd.into())).unwrap();
+    to.try_send(Piece::End).unwrap();
+    drop(to);
+    assert!(unpack(pieces, Target::Dir(dir.path().to_owned()), &sent, None).is_err());
+    assert!(dir.path().join("kept").exists());
 }
 
 #[test]
