@@ -2,6 +2,7 @@
 
 pub mod canonical;
 pub mod codes;
+pub mod comparison;
 mod decimal;
 pub mod ending;
 pub mod enforcement;
@@ -10,10 +11,13 @@ mod envelope_check;
 mod fields;
 pub mod ids;
 mod json_path;
+pub mod kept_record;
 pub mod limits;
+pub mod output_class;
 pub mod output_format;
 pub mod payload;
 pub mod problem;
+pub mod receipt;
 pub mod record;
 pub mod request;
 mod request_check;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
 use crate::enforcement::Enforcement;
+use crate::envelope::CachedFrom;
 use crate::request::BackendName;
 use crate::signal::signal_name;
 use crate::units::Bytes;
@@ -52,6 +53,9 @@ pub struct RunRecord {
     pub determinism: Option<BTreeMap<String, String>>,
     /// Why this run is not in the history, or not whole; null when it is there, and when none was to be kept.
     pub unrecorded: Option<String>,
+    /// The run that gave this answer first, where it is given again; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<CachedFrom>,
 }
 
 /// What the engine has in hand when a run is over; [`RunRecord::new`] derives the rest from it.
@@ -175,6 +179,7 @@ impl RunRecord {
             trap: None,
             determinism: None,
             unrecorded: None,
+            cached: None,
         }
     }
 }

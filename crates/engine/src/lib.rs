@@ -13,6 +13,7 @@ mod disk_walk;
 pub mod doctor;
 pub mod error;
 mod feed;
+mod fixed;
 mod gvisor;
 pub mod host;
 mod live_usage;

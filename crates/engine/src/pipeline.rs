@@ -35,6 +35,7 @@ use crate::changes;
 use crate::disk::Growth;
 use crate::error::EngineError;
 use crate::feed::Feed;
+use crate::fixed::Answers;
 use crate::host::Host;
 use crate::plan::{self, Channel, Enclosure, Plan};
 use crate::pool::Seat;
@@ -182,6 +183,10 @@ fn start<'a>(
     {
         hand_over(uid, gid, ends.into_iter().flatten())?;
     }
+    let seed = match &enclosure {
+        Enclosure::Walls(walls) => walls.seed,
+        Enclosure::None(_) => None,
+    };
     let children_before = adopt_orphans(&enclosure)?;
     let copied = seat.as_ref().and_then(Seat::copied);
     let clearing = match seat {
@@ -214,6 +219,7 @@ fn start<'a>(
                 .insert("start".to_owned(), format!("copy of a waiting {name}"));
         }
     }
+    let fixed = seed.map(Answers::new);
     // Fits in while the sandbox takes its last steps; earlier, it would be in the way of the first.
     let recorder = streams
         .recording
@@ -258,6 +264,7 @@ fn start<'a>(
         group,
         janitor,
         told,
+        fixed,
         clearing,
     })
 }
@@ -279,7 +286,8 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
             .entry("proc".to_owned())
             .or_insert_with(|| proc.to_owned());
     }
-    RunRecord::new(FinishedRun {
+    let determinism = ended.determinism.take();
+    let mut record = RunRecord::new(FinishedRun {
         run_id: birth.run_id.to_string(),
         backend: ended.terms.request.backend,
         ending: ended.ending,
@@ -293,7 +301,9 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
         changes,
         started_at: birth.started_at,
         ended_at: whole_micros(Timestamp::now()),
-    })
+    });
+    record.determinism = determinism;
+    record
 }
 
 /// Which end of a pipe stays with the supervisor; that end never blocks.

@@ -1,6 +1,7 @@
 //! From a grant to a plan: what will be built, which limit is held by what, and the refusal of a limit that nothing here can hold.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use rustix::process::Resource;
 
 use crate::bubblewrap;
 use crate::error::EngineError;
+use crate::fixed;
 use crate::gvisor;
 use crate::host::Host;
 use crate::outer::Attended;
@@ -82,7 +84,14 @@ pub(crate) fn plan(
     evidence: Evidence,
     channel: Channel,
 ) -> Result<Plan, EngineError> {
+    let seed = grant.seed();
     let mut request = grant.into_request();
+    if let Some(seed) = seed {
+        let is_set = |name: &OsString| request.env.iter().any(|(set, _)| set == name);
+        let mut added = fixed::variables(seed);
+        added.retain(|(name, _)| !is_set(name));
+        request.env.extend(added);
+    }
     if channel == Channel::Open {
         let number = RESULT_FD.to_string();
         request.env.push((RESULT_VARIABLE.into(), number.into()));
@@ -95,8 +104,13 @@ pub(crate) fn plan(
             fix: "use --backend native".to_owned(),
         });
     }
-    let means = Means::of(&request, host)?;
-    let rlimits = rlimits(&request, &means);
+    let mut means = Means::of(&request, host)?;
+    let mut rlimits = rlimits(&request, &means);
+    if seed.is_some() {
+        means.cpus = Some(1);
+        means.variants = means.variants.with(Variant::Fixed);
+        rlimits.extend(FIXED_RLIMITS.map(|(resource, value)| lowered(resource, value)));
+    }
     let outer = match request.backend {
         BackendName::Native | BackendName::Host | BackendName::Wasm | BackendName::Docker => None,
         BackendName::Bubblewrap => {
@@ -126,7 +140,10 @@ pub(crate) fn plan(
                     Enclosure::None(host_blueprint(means.cpus, host))
                 }
                 BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => {
-                    Enclosure::Walls(means.walls(&request, evidence))
+                    Enclosure::Walls(Walls {
+                        seed,
+                        ..means.walls(&request, evidence)
+                    })
                 }
             };
             (enclosure, errand, None, BTreeMap::new())
@@ -194,6 +211,7 @@ impl Means {
             cpus: self.cpus,
             variants: self.variants,
             evidence,
+            seed: None,
         }
     }
 
@@ -222,6 +240,7 @@ fn host_blueprint(cpus: Option<usize>, host: &Host) -> Blueprint {
         landlock: None,
         routes: Routes::Ignored,
         cpus: cpus.map(|count| choose(count, host)).unwrap_or_default(),
+        fixed: None,
         lease: None,
     }
 }
@@ -417,13 +436,7 @@ fn rlimits(request: &Request, means: &Means) -> Vec<(Resource, u64)> {
     let count_processes = means.hold(LimitName::Processes, Enforcer::Rlimit);
     let limits = &request.limits;
     let mut set = vec![(Resource::Core, 0)];
-    let mut lower = |resource: Resource, value: u64| {
-        let ceiling = rustix::process::getrlimit(resource).maximum;
-        set.push((
-            resource,
-            ceiling.map_or(value, |ceiling| value.min(ceiling)),
-        ));
-    };
+    let mut lower = |resource: Resource, value: u64| set.push(lowered(resource, value));
     if let Cap::AtMost(files) = limits.open_files {
         lower(Resource::Nofile, files);
     }
@@ -447,6 +460,23 @@ fn rlimits(request: &Request, means: &Means) -> Vec<(Resource, u64)> {
         lower(Resource::Nproc, processes.saturating_add(others));
     }
     set
+}
+
+/// The caller's would shape a program's memory, or be told to it.
+const FIXED_RLIMITS: [(Resource, u64); 4] = [
+    (Resource::Stack, 8 << 20),
+    (Resource::Memlock, 64 << 10),
+    (Resource::Sigpending, 1024),
+    (Resource::Msgqueue, 819_200),
+];
+
+/// No more than the caller itself has.
+fn lowered(resource: Resource, value: u64) -> (Resource, u64) {
+    let ceiling = rustix::process::getrlimit(resource).maximum;
+    (
+        resource,
+        ceiling.map_or(value, |ceiling| value.min(ceiling)),
+    )
 }
 
 fn is_limited<T: Copy>(cap: &Cap<T>) -> bool {

@@ -9,6 +9,7 @@
 
 pub mod attendant;
 pub mod blueprint;
+pub mod caller;
 pub mod cgroup;
 mod child;
 mod clone;
@@ -16,6 +17,7 @@ pub mod descendants;
 mod enclose;
 pub mod errand;
 pub mod farewell;
+mod fixed_time;
 pub mod guest;
 pub mod heap;
 pub mod idmap;
@@ -34,3 +36,4 @@ pub mod routes;
 pub mod seccomp;
 pub mod signals;
 mod steps;
+pub mod vdso;

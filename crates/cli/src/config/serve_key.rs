@@ -28,6 +28,7 @@ pub(crate) enum ServeKey {
     RememberRuns,
     RememberSize,
     Grace,
+    Results,
     Languages,
     ControlPlane,
     ControlPlaneTokenFile,
@@ -52,7 +53,7 @@ pub(crate) enum Many {
 pub(crate) const SECTIONS: [&str; 3] = ["callbacks", "otlp", "patience"];
 
 impl ServeKey {
-    pub(crate) const ALL: [Self; 36] = [
+    pub(crate) const ALL: [Self; 37] = [
         Self::Listen,
         Self::Concurrency,
         Self::Queue,
@@ -78,6 +79,7 @@ impl ServeKey {
         Self::RememberRuns,
         Self::RememberSize,
         Self::Grace,
+        Self::Results,
         Self::Languages,
         Self::ControlPlane,
         Self::ControlPlaneTokenFile,
@@ -119,6 +121,7 @@ impl ServeKey {
             Self::RememberRuns => "remember_runs",
             Self::RememberSize => "remember_size",
             Self::Grace => "grace",
+            Self::Results => "results",
             Self::Languages => "languages",
             Self::ControlPlane => "control_plane",
             Self::ControlPlaneTokenFile => "control_plane_token_file",

@@ -110,6 +110,7 @@ pub(crate) fn draw(
             cpus: cpus
                 .map(|count| plan::choose(count, host))
                 .unwrap_or_default(),
+            fixed: None,
             lease: lease.map(|lease| Box::new(lease) as _),
         },
         program,

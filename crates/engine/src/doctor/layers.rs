@@ -52,6 +52,7 @@ impl Walls {
             routes: cofferdam_sys::blueprint::Routes::Ignored,
             landlock: None,
             cpus: Vec::new(),
+            fixed: None,
             lease: None,
         };
         match launch::park(blueprint) {
