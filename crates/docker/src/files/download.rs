@@ -71,7 +71,7 @@ impl Trouble {
 }
 
 const HALF_WAY: &str =
-    "files that came are whole, the others are as they were, and nothing was removed";
+    "files that came are whole, the others are as they were, and what did not come was not removed";
 
 /// Brings the workspace back. `most` is how many bytes may come beyond those that were sent.
 pub(crate) async fn bring(
