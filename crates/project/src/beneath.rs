@@ -28,6 +28,19 @@ impl Beneath {
         Ok(Self { dir })
     }
 
+    /// The directory itself, once more: who reads it has a place in it of its own.
+    pub(crate) fn again(&self) -> io::Result<OwnedFd> {
+        self.step(&self.dir, ".")
+    }
+
+    /// What a name in it stands for; a link is one.
+    pub(crate) fn kind(&self, name: &str) -> FileType {
+        rustix::fs::statat(&self.dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            .map_or(FileType::Unknown, |stat| {
+                FileType::from_raw_mode(stat.st_mode)
+            })
+    }
+
     /// The whole of a regular file of at most `at_most` bytes.
     pub fn read(&self, relative: &str, at_most: u64) -> io::Result<Vec<u8>> {
         let file = self.file(relative)?;
@@ -120,6 +133,12 @@ impl Beneath {
     fn step(&self, from: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(from, name, flags, Mode::empty())?)
+    }
+}
+
+impl From<OwnedFd> for Beneath {
+    fn from(dir: OwnedFd) -> Self {
+        Self { dir }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::tools;
 
 /// Runs one of the commands by name.
 pub fn task(bench: &Bench<'_>, name: &str) -> Result<Outcome, WorkError> {
-    let found = look(&bench.root)?;
+    let found = look(bench)?;
     let contract = must(bench, &found)?;
     let Some(entry) = contract.commands.get(name) else {
         let known: Vec<&str> = contract.commands.keys().map(String::as_str).collect();
@@ -46,7 +46,7 @@ pub fn task(bench: &Bench<'_>, name: &str) -> Result<Outcome, WorkError> {
 
 /// The commands that the project names.
 pub fn commands(bench: &Bench<'_>) -> Result<Contract, WorkError> {
-    must(bench, &look(&bench.root)?)
+    must(bench, &look(bench)?)
 }
 
 fn must(bench: &Bench<'_>, found: &Detection) -> Result<Contract, WorkError> {
