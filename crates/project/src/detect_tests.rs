@@ -402,10 +402,8 @@ fn the_inner_of_two_lists_decides_and_there_is_an_end_to_lists() {
         .collect();
     files.push(("go.mod", ""));
     let dir = tree(&files);
-    let begun = std::time::Instant::now();
     let detection = detect(dir.path(), &Bounds::default()).unwrap();
     assert_eq!(manifests(&detection), ["go.mod"]);
-    eprintln!("TOOK {:?}", begun.elapsed());
     assert!(detection.notes[0].contains("only its first lines"));
 }
 
@@ -417,4 +415,28 @@ fn a_search_ends_when_it_is_over_and_says_so() {
     let detection = crate::detect_until(dir.path(), &Bounds::default(), &|| true).unwrap();
     assert!(detection.entries < 300, "{detection:#?}");
     assert!(detection.notes[0].contains("over"), "{detection:#?}");
+}
+
+#[test]
+fn on_the_host_python_only_fetches_and_not_from_within_the_project() {
+    let hostile = "[project]\nname = \"p\"\ndependencies = [\"a>1\", \"b @ file:///x\"]\n[build-system]\nrequires = []\nbuild-backend = \"evil\"\nbackend-path = [\".\"]\n";
+    let listed = "--no-binary :all:\n-e .\n./c\nd\n";
+    let detection = found(&[("pyproject.toml", hostile), ("requirements.txt", listed)]);
+    let places = Places {
+        root: "/home/p".to_owned(),
+        caches: "/home/c".to_owned(),
+        reports: "/home/r".to_owned(),
+    };
+    let options = Options {
+        reach: crate::action::Reach::Host,
+        ..Options::default()
+    };
+    let project = &detection.projects[0];
+    let steps = ecosystem::steps(Action::Restore, project, &detection, &options, &places).unwrap();
+    let told: Vec<(&str, String)> = steps
+        .iter()
+        .map(|step| (step.cwd.as_str(), step.argv.join(" ")))
+        .collect();
+    let fetch = "python3 -I -m pip download --quiet --only-binary :all: --dest /home/c/pip/wheels setuptools wheel d a>1";
+    assert_eq!(told, [("/home/c", fetch.to_owned())]);
 }
