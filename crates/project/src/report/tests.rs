@@ -190,6 +190,40 @@ fn what_rusts_harness_prints_is_read() {
 }
 
 #[test]
+fn a_report_that_ends_in_the_middle_says_so() {
+    for (format, whole, cut) in [
+        (
+            Format::Junit,
+            "<testsuite><testcase name='a'/></testsuite>",
+            "<testsuite><testcase name='a'/>",
+        ),
+        (Format::Tap, "ok 1 - a\n1..1\n", "ok 1 - a\n"),
+        (
+            Format::UnittestText,
+            "a (t.A.a) ... ok\n\n---\nRan 1 test in 0.001s\n\nOK\n",
+            "a (t.A.a) ... ok\n",
+        ),
+        (
+            Format::LibtestText,
+            "running 1 test\ntest a ... ok\n\ntest result: ok. 1 passed\n",
+            "running 2 tests\ntest a ... ok\n",
+        ),
+    ] {
+        let read = |text: &str| parse(format, text.as_bytes()).unwrap();
+        assert_eq!(
+            (read(whole).tests.len(), read(whole).cut),
+            (1, None),
+            "{format:?}"
+        );
+        assert_eq!(
+            (read(cut).tests.len(), read(cut).cut.is_some()),
+            (1, true),
+            "{format:?}"
+        );
+    }
+}
+
+#[test]
 fn what_pythons_runners_print_is_read() {
     let text = "test_a.py::test_ok PASSED                 [ 25%]\nsub/test_b.py::T::test_bad FAILED  [ 50%]\ntest_a.py::test_sk SKIPPED (later) [ 75%]\ntest_a.py::test_x XFAIL [100%]\nFAILED sub/test_b.py::T::test_bad - assert 1 == 2\n";
     let report = parse(Format::PytestText, text.as_bytes()).unwrap();

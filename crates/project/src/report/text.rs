@@ -40,6 +40,8 @@ pub(super) fn pytest(bytes: &[u8]) -> TestReport {
         ));
         report.tests.push(case);
     }
+    // Whatever it says: it is read only where the report that stands at the end is not there.
+    report.cut = Some("only its output tells of its tests".to_owned());
     report
 }
 
@@ -49,6 +51,7 @@ pub(super) fn unittest(bytes: &[u8]) -> TestReport {
     let mut report = TestReport::default();
     let mut places: Places = HashMap::new();
     let mut block: Option<(String, String)> = None;
+    let mut is_whole = false;
     for line in text.lines() {
         let head = line
             .strip_prefix("FAIL: ")
@@ -57,6 +60,7 @@ pub(super) fn unittest(bytes: &[u8]) -> TestReport {
             explain(&mut report, &mut places, block.take());
             block = Some((head.to_owned(), String::new()));
         } else if line.starts_with("======") || line.starts_with("Ran ") {
+            is_whole |= line.starts_with("Ran ");
             explain(&mut report, &mut places, block.take());
         } else if let Some((_, said)) = &mut block {
             if !line.starts_with("------") {
@@ -79,6 +83,9 @@ pub(super) fn unittest(bytes: &[u8]) -> TestReport {
         }
     }
     explain(&mut report, &mut places, block);
+    if !is_whole {
+        report.cut = Some("it does not say how many tests it ran".to_owned());
+    }
     report
 }
 
