@@ -190,6 +190,31 @@ fn what_rusts_harness_prints_is_read() {
 }
 
 #[test]
+fn a_test_of_unittest_that_writes_to_stderr_is_counted() {
+    let text = "a (t.A.a) ... noise\nok\nb (t.A.b) ... loading ... done\nmore\nFAIL\nc (t.A.c) ... \nskipped 'later'\nd (t.A.d) ... ok\nok\ne (t.A.e) ... says\nok\nERROR\n\n======\nFAIL: b (t.A.b)\n------\nAssertionError: no\n\n======\nERROR: e (t.A.e)\n------\nOSError: no\n\n------\nRan 5 tests in 0.001s\n";
+    let report = parse(Format::UnittestText, text.as_bytes()).unwrap();
+    let told: Vec<(&str, Status)> = report
+        .tests
+        .iter()
+        .map(|test| (test.name.as_str(), test.status))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("a", Status::Passed),
+            ("b", Status::Failed),
+            ("c", Status::Skipped),
+            ("d", Status::Passed),
+            ("e", Status::Failed),
+        ],
+        "{report:#?}"
+    );
+    let mut tally = Tally::of(Format::UnittestText).unwrap();
+    tally.push(text.as_bytes());
+    assert_eq!(tally.counts().total, 5);
+}
+
+#[test]
 fn a_report_that_ends_in_the_middle_says_so() {
     for (format, whole, cut) in [
         (
