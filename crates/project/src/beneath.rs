@@ -20,6 +20,24 @@ pub struct Stamp {
     changed: (i64, u64),
 }
 
+/// What a name stands for, whatever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    pub kind: FileType,
+    stamp: Stamp,
+}
+
+impl Mark {
+    /// The same thing, whatever changed in it: of a directory, which names it holds.
+    pub fn itself(self) -> Self {
+        let stamp = Stamp {
+            changed: (0, 0),
+            ..self.stamp
+        };
+        Self { stamp, ..self }
+    }
+}
+
 impl Beneath {
     /// The caller's own path: links in it are followed.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -95,6 +113,35 @@ impl Beneath {
         Ok(found)
     }
 
+    /// What a name stands for, without following it; `None` where there is nothing.
+    pub fn mark(&self, relative: &str) -> io::Result<Option<Mark>> {
+        let (parent, name) = self.descend(relative)?;
+        match rustix::fs::statat(&parent, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Mark::of(&stat))),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Everything in a directory; an error where there is more than this.
+    pub fn marks(&self, dir: &str, at_most: usize) -> io::Result<Vec<(String, Mark)>> {
+        let dir = self.dir(dir)?;
+        let mut found = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if found.len() >= at_most {
+                return Err(io::Error::other(format!("holds more than {at_most} names")));
+            }
+            let stat = rustix::fs::statat(&dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+            found.push((name.to_string_lossy().into_owned(), Mark::of(&stat)));
+        }
+        Ok(found)
+    }
+
     /// A directory below, held.
     pub fn dir(&self, relative: &str) -> io::Result<OwnedFd> {
         let (parent, name) = self.descend(relative)?;
@@ -139,6 +186,15 @@ impl Beneath {
 impl From<OwnedFd> for Beneath {
     fn from(dir: OwnedFd) -> Self {
         Self { dir }
+    }
+}
+
+impl Mark {
+    fn of(stat: &rustix::fs::Stat) -> Self {
+        Self {
+            kind: FileType::from_raw_mode(stat.st_mode),
+            stamp: Stamp::of(stat),
+        }
     }
 }
 
