@@ -16,6 +16,7 @@ mod outcome;
 mod pace;
 mod prepare;
 mod run;
+mod runtime;
 mod settings;
 mod stdio;
 mod steady;

@@ -7,16 +7,17 @@
 )]
 
 use std::fmt::Write as _;
+use std::io::PipeWriter;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{Ending, SetupFailureKind, StopCause};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{BackendName, Grant, Request};
+use cofferdam_contract::request::{BackendName, Grant, Request, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::Streams;
+use cofferdam_engine::pipeline::{Input, Streams};
 use cofferdam_wasm::{Code, CompileBounds, Compiler, Determinism, Instances, Settings, Wasm};
 
 fn settings(cache: Option<&Path>) -> Settings {
@@ -28,21 +29,29 @@ fn settings(cache: Option<&Path>) -> Settings {
 }
 
 fn run(wasm: &Wasm, code: &str, limits: Limits) -> RunRecord {
-    let request = Request {
+    let streams = Streams::kept(1 << 20);
+    launch(wasm, code, Determinism::Off, request(limits), streams)
+}
+
+fn request(limits: Limits) -> Request {
+    Request {
         limits,
         backend: BackendName::Wasm,
         ..Request::command(["program"])
-    };
-    let streams = Streams::kept(1 << 20);
+    }
+}
+
+fn launch(
+    wasm: &Wasm,
+    code: &str,
+    determinism: Determinism,
+    request: Request,
+    streams: Streams<'_>,
+) -> RunRecord {
     let code = Code::Bytes(code.as_bytes().into());
-    wasm.run(
-        &code,
-        Determinism::Off,
-        Grant::new(request).unwrap(),
-        streams,
-        &Host::detect(),
-    )
-    .unwrap()
+    let grant = Grant::new(request).unwrap();
+    wasm.run(&code, determinism, grant, streams, &Host::detect())
+        .unwrap()
 }
 
 /// One function with a large body: what compilers take longest for.
@@ -216,4 +225,96 @@ fn a_program_too_large_for_the_pool_runs_all_the_same() {
     let code = r#"(module (table 200000 funcref) (func (export "_start")))"#;
     let record = run(&wasm, code, Limits::DEFAULT);
     assert_eq!(record.ending, Ending::Exited { code: 0 });
+}
+
+/// Opens `pipe` for reading, as any program would a file.
+const OPENS_A_PIPE: &str = r#"(module
+  (import "wasi_snapshot_preview1" "path_open"
+    (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "pipe")
+  (func (export "_start") (drop (call $open (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 4)
+    (i32.const 0) (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 64)))))"#;
+
+const SHORT: Duration = Duration::from_millis(300);
+/// On a machine that has much else to do. What hangs, hangs longer.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The end of the backend is awaited as well: it waits for nobody either.
+#[track_caller]
+fn assert_ends_on_time(determinism: Determinism, code: &'static str, what: fn() -> Waited) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let Waited {
+        request,
+        stdin,
+        held: _held,
+    } = what();
+    std::thread::spawn(move || {
+        let wasm = Wasm::new(settings(None));
+        let streams = Streams {
+            stdin,
+            ..Streams::kept(1 << 20)
+        };
+        let record = launch(&wasm, code, determinism, request, streams);
+        drop(wasm);
+        let _ = tell.send(record);
+    });
+    let record = told.recv_timeout(LONG).expect("it never ends");
+    let limit = SHORT;
+    assert_eq!(
+        record.ending,
+        Ending::Stopped(StopCause::WallTime { limit })
+    );
+    assert_eq!(record.stdout.data, "");
+}
+
+/// Something that is waited for in vain.
+struct Waited {
+    request: Request,
+    stdin: Input,
+    /// Goes when the run has ended.
+    held: (Option<tempfile::TempDir>, Option<PipeWriter>),
+}
+
+fn short() -> Request {
+    request(Limits {
+        wall_time: Cap::AtMost(SHORT),
+        ..Limits::DEFAULT
+    })
+}
+
+#[test]
+fn a_file_call_that_blocks_holds_up_neither_the_clock_nor_the_end() {
+    for determinism in [Determinism::Off, Determinism::Exact { seed: 1 }] {
+        assert_ends_on_time(determinism, OPENS_A_PIPE, || {
+            let dir = tempfile::tempdir().unwrap();
+            let pipe = dir.path().join("pipe");
+            let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+            rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+            let workspace = Workspace {
+                path: dir.path().to_owned(),
+                access: WorkspaceAccess::ReadOnly,
+            };
+            Waited {
+                request: Request {
+                    workspace: Some(workspace),
+                    ..short()
+                },
+                stdin: Input::Empty,
+                held: (Some(dir), None),
+            }
+        });
+    }
+}
+
+#[test]
+fn input_of_a_deterministic_run_that_never_ends_is_within_its_wall_time() {
+    assert_ends_on_time(Determinism::Exact { seed: 1 }, HELLO, || {
+        let (from, to) = std::io::pipe().unwrap();
+        Waited {
+            request: short(),
+            stdin: Input::From(from.into()),
+            held: (None, Some(to)),
+        }
+    });
 }
