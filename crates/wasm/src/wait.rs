@@ -108,7 +108,7 @@ pub(crate) enum Whole {
     Stopped(StopCause),
 }
 
-/// All of the input, or as much as there is when the caller cancels. One that does not end in time ends the run.
+/// All of the input and never a part of it, which a program would take for all. One that does not end in time, or before the caller cancels, ends the run.
 pub(crate) fn whole(input: Input, alarm: &Alarm) -> wasmtime::Result<Whole> {
     let Input::From(from) = input else {
         return Ok(Whole::Read(input));
@@ -121,12 +121,10 @@ pub(crate) fn whole(input: Input, alarm: &Alarm) -> wasmtime::Result<Whole> {
         fds.extend(watched.map(|watched| PollFd::new(watched.get_ref(), PollFlags::IN)));
         match rustix::event::poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => break,
+            Err(errno) => return Err(unreadable(errno)),
         }
-        match alarm.rang() {
-            None => {}
-            Some(StopCause::Canceled) => break,
-            Some(cause) => return Ok(Whole::Stopped(cause)),
+        if let Some(cause) = alarm.rang() {
+            return Ok(Whole::Stopped(cause));
         }
         if !has_data(&from) {
             continue;
@@ -140,8 +138,12 @@ pub(crate) fn whole(input: Input, alarm: &Alarm) -> wasmtime::Result<Whole> {
                 ));
             }
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => break,
+            Err(errno) => return Err(unreadable(errno)),
         }
     }
     Ok(Whole::Read(Input::Bytes(bytes)))
+}
+
+fn unreadable(errno: Errno) -> wasmtime::Error {
+    wasmtime::Error::msg(format!("the input cannot be read: {errno}"))
 }

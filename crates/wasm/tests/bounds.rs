@@ -7,7 +7,8 @@
 )]
 
 use std::fmt::Write as _;
-use std::io::PipeWriter;
+use std::io::{PipeWriter, Write as _};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -317,4 +318,37 @@ fn input_of_a_deterministic_run_that_never_ends_is_within_its_wall_time() {
             held: (None, Some(to)),
         }
     });
+}
+
+#[test]
+fn a_deterministic_run_whose_input_is_not_read_whole_never_begins() {
+    let wasm = Wasm::new(settings(None));
+    let exact = Determinism::Exact { seed: 1 };
+    let (cancel, mut canceling) = std::io::pipe().unwrap();
+    let run = |stdin| {
+        let streams = Streams {
+            stdin,
+            cancel: Some(cancel.as_fd()),
+            ..Streams::kept(1 << 20)
+        };
+        launch(&wasm, HELLO, exact, request(Limits::DEFAULT), streams)
+    };
+    // From here on nothing is compiled, which could be canceled as well.
+    let whole = run(Input::Bytes(b"whole".to_vec()));
+    assert_eq!(whole.stdout.data, "hello\n");
+
+    let unreadable = std::fs::File::open("/").unwrap();
+    let record = run(Input::From(unreadable.into()));
+    let Ending::NeverStarted(failure) = &record.ending else {
+        panic!("{:?}", record.ending);
+    };
+    let says = "the input cannot be read";
+    assert!(failure.message.contains(says), "{}", failure.message);
+
+    let (from, mut to) = std::io::pipe().unwrap();
+    to.write_all(b"half").unwrap();
+    canceling.write_all(b"!").unwrap();
+    let record = run(Input::From(from.into()));
+    assert_eq!(record.ending, Ending::Stopped(StopCause::Canceled));
+    assert_eq!(record.stdout.data, "");
 }
