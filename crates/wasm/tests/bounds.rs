@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::io::{PipeWriter, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{Ending, SetupFailureKind, StopCause};
@@ -18,7 +19,7 @@ use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{BackendName, Grant, Request, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{Input, Streams};
+use cofferdam_engine::pipeline::{Input, LiveUsage, Streams};
 use cofferdam_wasm::{Code, CompileBounds, Compiler, Determinism, Instances, Settings, Wasm};
 
 fn settings(cache: Option<&Path>) -> Settings {
@@ -351,4 +352,56 @@ fn a_deterministic_run_whose_input_is_not_read_whole_never_begins() {
     let record = run(Input::From(from.into()));
     assert_eq!(record.ending, Ending::Stopped(StopCause::Canceled));
     assert_eq!(record.stdout.data, "");
+}
+
+/// A component of `count` parts, each with `holds`, that goes on for ever.
+fn greedy(holds: &str, count: usize) -> String {
+    let parts = "(core instance (instantiate $part))".repeat(count);
+    format!(
+        r#"(component
+  (core module $part {holds})
+  {parts}
+  (core module $main (func (export "run") (result i32) (loop br 0) (i32.const 0)))
+  (core instance $main (instantiate $main))
+  (func $run (result (result)) (canon lift (core func $main "run")))
+  (instance $exported (export "run" (func $run)))
+  (export "wasi:cli/run@0.2.0" (instance $exported)))"#
+    )
+}
+
+/// The pool has two memories and four instances and tables for each of its places: these would leave nothing for the other place.
+#[test]
+fn no_component_takes_from_the_pool_what_belongs_to_others() {
+    for (holds, count) in [("(memory 1)", 4), ("(table 1 funcref)", 7), ("", 7)] {
+        let wasm = Wasm::new(Settings {
+            instances: Instances::Pooled(2),
+            ..settings(None)
+        });
+        let code = greedy(holds, count);
+        let (cancel, mut canceling) = std::io::pipe().unwrap();
+        let usage = Arc::new(LiveUsage::default());
+        let streams = Streams {
+            cancel: Some(cancel.as_fd()),
+            usage: Some(Arc::clone(&usage)),
+            ..Streams::kept(1 << 20)
+        };
+        std::thread::scope(|scope| {
+            let request = request(Limits {
+                wall_time: Cap::AtMost(LONG),
+                cpu_time: Cap::AtMost(LONG),
+                ..Limits::DEFAULT
+            });
+            let taking =
+                scope.spawn(|| launch(&wasm, &code, Determinism::Off, request, streams).ending);
+            while usage.last().is_none() && !taking.is_finished() {
+                std::thread::yield_now();
+            }
+            let other = run(&wasm, HELLO, Limits::DEFAULT);
+            canceling.write_all(b"!").unwrap();
+            let taking = taking.join().unwrap();
+            assert_eq!(taking, Ending::Stopped(StopCause::Canceled), "{holds}");
+            assert_eq!(other.ending, Ending::Exited { code: 0 }, "{holds}");
+            assert_eq!(other.stdout.data, "hello\n");
+        });
+    }
 }
