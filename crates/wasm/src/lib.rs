@@ -18,6 +18,7 @@ mod prepare;
 mod run;
 mod runtime;
 mod settings;
+mod shelf;
 mod stdio;
 mod steady;
 mod ticker;
