@@ -3,8 +3,9 @@
 //!
 //! The operator's own control plane is not asked about here.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use cofferdam_contract::mode::{Deed, Mode, Violation};
 use url::{Host, Url};
 
 use crate::address::{Place, place, plain};
@@ -17,6 +18,8 @@ pub struct Policy {
     pub allow_loopback: bool,
     /// Of hosts that `allow` names. A network that `allow` names needs no further permission.
     pub allow_private: bool,
+    /// What is above the allow-list.
+    pub mode: Option<Mode>,
 }
 
 /// One entry of the allow-list: `hooks.example.com`, `*.example.com`, `10.1.0.0/16`, `192.0.2.7`, `[2001:db8::1]`, `*`; each but a network with `:port` where only that port may be used.
@@ -48,6 +51,8 @@ pub enum Refused {
         "callback URL: `{host}` is not on the allow-list; ask the operator to add it with `--callback-allow`"
     )]
     NotListed { host: String },
+    #[error(transparent)]
+    Mode(Violation),
     #[error("callback URL: `{host}` leads to {address}, {why}")]
     Address {
         host: String,
@@ -95,6 +100,12 @@ impl Policy {
             let entries = self.allow.iter();
             entries.into_iter().any(|entry| entry.contains(address))
         };
+        let is_here = place(address) == Place::Loopback;
+        if let Some(mode) = self.mode.filter(|_| !is_here) {
+            let url = SocketAddr::new(address, 0);
+            mode.check(Deed::Callback(&format!("http://{url}")))
+                .map_err(Refused::Mode)?;
+        }
         let why = match place(address) {
             Place::Public => return Ok(()),
             Place::Loopback if self.allow_loopback => return Ok(()),

@@ -4,6 +4,7 @@ pub(crate) mod bundle;
 pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod images;
+pub(crate) mod policy;
 pub(crate) mod project;
 mod quick;
 pub(crate) mod remote;
@@ -13,6 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use cofferdam_contract::mode::Mode;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use std::time::Duration;
@@ -39,6 +41,9 @@ pub(crate) struct Cli {
     /// Where history is kept [env: COFFERDAM_DATA_DIR] [default: $XDG_DATA_HOME/cofferdam or ~/.local/share/cofferdam].
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// What is allowed at all: `local-only`, `docker`, `burst` or `air-gapped`; it beats configuration and flags, docs/modes.md has the table [env: COFFERDAM_MODE].
+    #[arg(long, global = true, value_name = "MODE", value_parser = spelling::mode)]
+    pub(crate) mode: Option<Mode>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -67,6 +72,7 @@ pub(crate) enum Verb {
     Audit(AuditArgs),
     Key(KeyArgs),
     Images(images::ImagesArgs),
+    Policy(policy::PolicyArgs),
     Submit(remote::SubmitArgs),
     Watch(remote::WatchArgs),
     Detect(project::DetectArgs),
@@ -236,6 +242,8 @@ pub(crate) struct Places {
     pub(crate) config: Option<PathBuf>,
     /// Where history is kept.
     pub(crate) data_dir: Option<PathBuf>,
+    /// The mode that was named on the command line.
+    pub(crate) mode: Option<Mode>,
 }
 
 /// The limits, as flags. Each accepts `unlimited`.

@@ -2,22 +2,28 @@
 
 use std::process::ExitCode;
 
+use cofferdam_contract::mode::Deed;
 use cofferdam_contract::request::BackendName;
 use cofferdam_docker::images::{self, ListedImage, Prune};
 
 use crate::arguments::images::{ImagesArgs, ImagesVerb};
 use crate::arguments::{ContainerArgs, Places};
+use crate::config::DockerKey;
 use crate::containers;
 use crate::failure::{self, Failure};
+use crate::policy;
 use crate::seal::pretty;
 use crate::terminal::amount;
 
 pub(crate) fn images(args: &ImagesArgs, places: Places) -> Result<ExitCode, Failure> {
-    let settings = containers::load(
-        places.config,
-        BackendName::Docker,
-        &ContainerArgs::default(),
-    )?;
+    let (settings, merged) =
+        containers::load(&places, BackendName::Docker, &ContainerArgs::default())?;
+    let pull = match &args.verb {
+        ImagesVerb::Pull { .. } => Some(Deed::Pull),
+        ImagesVerb::List { .. } | ImagesVerb::Prune { .. } => None,
+    };
+    let daemon = Deed::Daemon(merged.docker.get(DockerKey::Host));
+    policy::refuse(merged.mode.value, [daemon].into_iter().chain(pull))?;
     let text = match &args.verb {
         ImagesVerb::List { json } => {
             let found = images::list(&settings)?;

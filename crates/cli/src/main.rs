@@ -21,6 +21,7 @@ mod inputs;
 mod key;
 mod language;
 mod man;
+mod policy;
 mod project;
 mod remote;
 mod run;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let places = Places {
         config: cli.config,
         data_dir: cli.data_dir,
+        mode: cli.mode,
     };
     let done = match cli.verb {
         Verb::Run(args) => run::run(*args, places),
@@ -58,8 +60,9 @@ fn main() -> ExitCode {
         Verb::Audit(args) => audit::audit(&args, places),
         Verb::Key(args) => key::key(&args),
         Verb::Images(args) => images::images(&args, places),
-        Verb::Submit(args) => remote::submit(&args),
-        Verb::Watch(args) => remote::watch(&args),
+        Verb::Policy(args) => policy::policy(args, places),
+        Verb::Submit(args) => remote::submit(&args, places),
+        Verb::Watch(args) => remote::watch(&args, places),
         Verb::Detect(args) => detect::detect(&args),
         Verb::Restore(args) => project::restore(args.act, places),
         Verb::Build(args) => project::build(args.act, places),
@@ -69,7 +72,7 @@ fn main() -> ExitCode {
         Verb::Task(args) => project::task(*args, places),
         Verb::Golden(args) => golden::golden(args, places),
         Verb::Doctor(args) => doctor::doctor(&args, places),
-        Verb::Config(args) => config_show::show(args, places.config),
+        Verb::Config(args) => config_show::show(args, places),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Man(args) => man::man(&args),
         Verb::WasmCompile(args) => wasm::compile(&args),

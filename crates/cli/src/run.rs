@@ -9,6 +9,7 @@ use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::ending::Ending;
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
     BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
@@ -23,11 +24,28 @@ use crate::failure::{self, Failure};
 use crate::history;
 use crate::inputs::{self, Each, OneInput};
 use crate::language::{self, Prepared};
+use crate::policy;
 use crate::wasm;
 
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
     let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
     let host = Host::detect();
+    let mode = places.mode;
+    let load = |args: &RunArgs, built_in| {
+        let flags = Flags {
+            mode,
+            docker: containers::flags(&args.container),
+            ..flags(&args.limits, args.backend)
+        };
+        config::load(Sources::of_process(places.config.clone(), flags, built_in))
+            .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))
+    };
+    let mut merged = load(&args, Limits::STREAMING)?;
+    policy::obey(&merged, NetworkReach::None)?;
+    if args.language.is_some() {
+        // Code is compiled there, whatever the configuration says.
+        policy::refuse(merged.mode.value, [Deed::Run(BackendName::Native)])?;
+    }
     let inputs = args.inputs.as_deref().map(inputs::read).transpose()?;
     let code = prepared(&args, inputs.as_deref(), &places, &host)?;
     if let Some(code) = &code
@@ -47,18 +65,9 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     } else {
         Evidence::Ending
     };
-    let built_in = code.as_ref().map_or(Limits::STREAMING, |code| {
-        code.job.run.needs.raise(&Limits::STREAMING)
-    });
-    let merged = config::load(Sources::of_process(
-        places.config,
-        Flags {
-            docker: containers::flags(&args.container),
-            ..flags(&args.limits, args.backend)
-        },
-        built_in,
-    ))
-    .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    if let Some(code) = &code {
+        merged = load(&args, code.job.run.needs.raise(&Limits::STREAMING))?;
+    }
     let asked = wasm::asked(&mut args, merged.backend.value, code.is_some())?;
     let docker = containers::settings(&merged, &args.container)?;
     let backends = containers::backends(history::place(places.data_dir.clone()).as_ref(), docker);
@@ -156,6 +165,7 @@ fn tell(record: &RunRecord, code: Option<&Prepared>, json: bool) -> Result<u8, F
 
 pub(crate) fn flags(limits: &LimitArgs, backend: Option<BackendName>) -> Flags {
     Flags {
+        mode: None,
         backend,
         wall_time: limits.timeout,
         cpu_time: limits.cpu_time,

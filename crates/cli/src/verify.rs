@@ -1,11 +1,11 @@
 //! `cofferdam verify`: does an envelope answer its payload? Believes nothing that the worker says; with `--rerun` it does the work again.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cofferdam_contract::canonical;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::envelope::{ResultEnvelope, Status};
+use cofferdam_contract::mode::NetworkReach;
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::verdict::Violation;
@@ -19,6 +19,7 @@ use crate::execute;
 use crate::failure::visible;
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::policy;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
 
@@ -38,11 +39,10 @@ pub(crate) fn verify(args: &VerifyArgs, places: Places) -> Result<ExitCode, Fail
                 .err()
                 .map(Problems::into_vec)
                 .unwrap_or_default();
-            let dir = history::place(places.data_dir);
-            let config = places.config;
+            let dir = history::place(places.data_dir.clone());
             let rerun = args
                 .rerun
-                .then(|| rerun(args, &sealed, &envelope, config, dir.as_ref()));
+                .then(|| rerun(args, &sealed, &envelope, &places, dir.as_ref()));
             (problems, rerun.transpose()?)
         }
     };
@@ -86,11 +86,12 @@ fn rerun(
     args: &VerifyArgs,
     sealed: &Sealed,
     claimed: &ResultEnvelope,
-    config: Option<PathBuf>,
+    places: &Places,
     dir: Option<&DataDir>,
 ) -> Result<Rerun, Failure> {
-    let backend = execute::backend(args.backend, sealed);
-    let docker = containers::load(config, backend, &args.container)?;
+    let backend = execute::backend(args.backend, sealed, policy::in_force(places)?);
+    let (docker, merged) = containers::load(places, backend, &args.container)?;
+    policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
     let place = execute::place(backend, args.workspace.as_deref());
     let (ours, _) = execute::answer(sealed, place, docker, dir, "verifier", None)?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));

@@ -11,6 +11,7 @@ mod fields;
 pub mod ids;
 mod json_path;
 pub mod limits;
+pub mod mode;
 pub mod output_format;
 pub mod payload;
 pub mod problem;

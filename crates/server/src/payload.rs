@@ -73,6 +73,7 @@ pub(crate) fn check(
         room: None,
         task,
     };
+    submission::check_mode(&work, bounds)?;
     submission::check_grant(&work)?;
     let submission = Submission {
         work,

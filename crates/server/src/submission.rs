@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::request::{Grant, Network, WorkspaceAccess};
 use cofferdam_engine::host::Host;
@@ -222,6 +224,7 @@ impl RunRequest {
             sealed: None,
             room: None,
         };
+        check_mode(&work, bounds)?;
         check_grant(&work)?;
         Ok(Submission {
             work,
@@ -410,6 +413,19 @@ fn check_tags(tags: &BTreeMap<String, String>, problems: &mut Vec<Problem>) {
         };
         problems.push(Problem::new("tags", key, fix));
     }
+}
+
+/// What the mode in force says of it. Where it runs was asked when the daemon began.
+pub(crate) fn check_mode(work: &Work, bounds: &RunBounds) -> Result<(), Fault> {
+    let Some(mode) = bounds.mode else {
+        return Ok(());
+    };
+    let found = mode.violations([Deed::Network(NetworkReach::from(&work.network))]);
+    if found.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+    Err(Fault::coded(ErrorCode::PolicyRefused, lines.join("\n")))
 }
 
 /// The engine's own checks, before anything waits. Where the workspace will be is not known yet, and its name does not matter.

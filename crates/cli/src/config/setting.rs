@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::Mode;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 
@@ -26,14 +27,26 @@ pub(crate) struct Setting<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
-    File { path: PathBuf, line: Option<u64> },
-    Env { name: &'static str },
-    Flag { name: &'static str },
+    File {
+        path: PathBuf,
+        line: Option<u64>,
+    },
+    Env {
+        name: &'static str,
+    },
+    Flag {
+        name: &'static str,
+    },
+    /// Nobody else has said, and the mode wants it so.
+    Mode {
+        mode: Mode,
+    },
 }
 
 /// What one source says; `None` where it says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Layer {
+    pub(crate) mode: Option<Setting<Mode>>,
     pub(crate) backend: Option<Setting<BackendName>>,
     pub(crate) wall_time: Option<Setting<Cap<Duration>>>,
     pub(crate) cpu_time: Option<Setting<Cap<Duration>>>,
@@ -110,6 +123,7 @@ impl Layer {
 /// The flags of the command line that set something; the command line has parsed them already.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
+    pub(crate) mode: Option<Mode>,
     pub(crate) backend: Option<BackendName>,
     pub(crate) wall_time: Option<Cap<Duration>>,
     pub(crate) cpu_time: Option<Cap<Duration>>,
@@ -125,6 +139,8 @@ pub(crate) struct Flags {
 /// The result of laying all sources over each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Merged {
+    /// What is above all the rest; none where nobody named one.
+    pub(crate) mode: Setting<Option<Mode>>,
     pub(crate) backend: Setting<BackendName>,
     pub(crate) wall_time: Setting<Cap<Duration>>,
     pub(crate) cpu_time: Setting<Cap<Duration>>,
@@ -151,6 +167,12 @@ pub(crate) const BACKEND: Names = Names {
     yaml: "default_runtime",
     env: "COFFERDAM_BACKEND",
     flag: "--backend",
+};
+
+pub(crate) const MODE: Names = Names {
+    yaml: "mode",
+    env: "COFFERDAM_MODE",
+    flag: "--mode",
 };
 
 pub(crate) const fn names(limit: LimitName) -> Names {
@@ -202,6 +224,7 @@ impl Merged {
     /// The built-in values, before any source has spoken.
     pub(crate) fn built_in(limits: Limits) -> Self {
         Self {
+            mode: Setting::built_in(None),
             backend: Setting::built_in(BackendName::Native),
             wall_time: Setting::built_in(limits.wall_time),
             cpu_time: Setting::built_in(limits.cpu_time),
@@ -248,6 +271,7 @@ impl Merged {
 impl From<Flags> for Layer {
     fn from(flags: Flags) -> Self {
         Self {
+            mode: from_flag(flags.mode, MODE),
             backend: from_flag(flags.backend, BACKEND),
             wall_time: from_flag(flags.wall_time, names(LimitName::WallTime)),
             cpu_time: from_flag(flags.cpu_time, names(LimitName::CpuTime)),
@@ -298,6 +322,7 @@ impl fmt::Display for Origin {
             Self::File { path, line: None } => write!(f, "{}", path.display()),
             Self::Env { name } => write!(f, "environment {name}"),
             Self::Flag { name } => write!(f, "flag {name}"),
+            Self::Mode { mode } => write!(f, "mode {mode}"),
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use cofferdam_contract::mode::Mode;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare, parse_duration};
 
@@ -25,6 +26,12 @@ const BACKENDS: [BackendName; 6] = [
 
 /// Nothing that a value can mean is longer.
 const MAX_LEN: usize = 64;
+
+/// What is above all other settings.
+pub(crate) fn mode(text: &str) -> Result<Mode, String> {
+    text.parse()
+        .map_err(|unknown: cofferdam_contract::mode::UnknownMode| unknown.to_string())
+}
 
 /// A size limit: `512m`, `1.5g`, `unlimited`.
 pub(crate) fn bytes(text: &str) -> Result<Cap<Bytes>, String> {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::{Ending, StopCause};
+use cofferdam_contract::mode::NetworkReach;
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_project::action::{Place, Reach};
@@ -23,9 +24,10 @@ use super::tee::Show;
 use super::{cache, task, tell, tools};
 use crate::arguments::Places;
 use crate::arguments::project::ActArgs;
-use crate::config::{self, Sources};
+use crate::config::{self, Flags, Sources};
 use crate::failure::Failure;
 use crate::history;
+use crate::policy;
 use crate::run::flags;
 use crate::terminal::output::note;
 
@@ -115,10 +117,14 @@ pub(super) fn bench(
     })?;
     let merged = config::load(Sources::of_process(
         places.config.clone(),
-        flags(&args.limits, args.backend),
+        Flags {
+            mode: places.mode,
+            ..flags(&args.limits, args.backend)
+        },
         limits::PROJECT,
     ))
     .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    policy::obey(&merged, NetworkReach::None)?;
     let data_dir = history::place(places.data_dir.clone()).ok_or_else(|| {
         Failure::problem(
             "--data-dir",
