@@ -4,6 +4,7 @@ pub(crate) mod bundle;
 pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod images;
+pub(crate) mod network;
 pub(crate) mod policy;
 pub(crate) mod project;
 mod quick;
@@ -184,6 +185,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
+    pub(crate) network: network::NetworkArgs,
+    #[command(flatten)]
     pub(crate) container: ContainerArgs,
     /// Give the same result each time: fixed time and randomness, CPU time counted in instructions. With --backend wasm.
     #[arg(long, help_heading = "Enforcement")]
@@ -308,6 +311,9 @@ pub(crate) struct ExecuteArgs {
     /// How to isolate: `native` (default), `bubblewrap`, `gvisor`, `docker` for a container of its own, `wasm` (for a WebAssembly task, and then the default), or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
+    /// What a payload that asks for the network gets; without it, such a payload is refused.
+    #[command(flatten)]
+    pub(crate) network: network::NetworkArgs,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
     #[command(flatten)]
@@ -399,6 +405,7 @@ Examples:
   cofferdam run --json -- sh -c 'echo out; echo err >&2; exit 3'
   cofferdam run --backend gvisor --workspace ./job -- ./suspicious
   cofferdam run --backend docker --image python:3.13 -- python3 -c 'print(\"hello\")'
+  cofferdam run --net allow=example.org:443,*.example.net -- curl -s https://example.org/
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
   cofferdam run --language c main.c --inputs tests/

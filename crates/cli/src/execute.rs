@@ -10,9 +10,11 @@ use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope, Stat
 use cofferdam_contract::ids;
 use cofferdam_contract::mode::{Mode, NetworkReach};
 use cofferdam_contract::payload::FilesystemWrite;
-use cofferdam_contract::problem::Problem;
+use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::request::{BackendName, Grant, Request, Root, Workspace, WorkspaceAccess};
+use cofferdam_contract::request::{
+    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+};
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task};
@@ -56,6 +58,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let (envelope, record) = answer(
         &sealed,
         place,
+        &args.network.network(),
         docker,
         dir.as_ref(),
         &args.worker,
@@ -101,6 +104,7 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
 pub(crate) fn answer(
     sealed: &Sealed,
     place: RunPlace,
+    ceiling: &Network,
     docker: Settings,
     dir: Option<&DataDir>,
     worker: &str,
@@ -112,12 +116,17 @@ pub(crate) fn answer(
         Task::Source(task) => Some(code(task, &place, dir, &host)?),
         Task::Command(_) | Task::Wasm(_) | Task::Project(_) => None,
     };
-    let request = match &code {
+    let mut request = match &code {
         Some(code) => source_request(sealed, place, code),
         None => sealed.to_request(place).map_err(|unsupported| {
             Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
         })?,
     };
+    // A payload is a stranger's: it asks, and whoever runs it says how much it gets.
+    request.network = request
+        .network
+        .within(ceiling)
+        .map_err(|problem| Failure::problems(ErrorCode::PayloadInvalid, &Problems::one(problem)))?;
     let grant = Grant::new(request)
         .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
     let cancel = cofferdam_engine::cancel_on_signals()?;
@@ -197,7 +206,7 @@ fn source_request(sealed: &Sealed, place: RunPlace, code: &Prepared) -> Request 
         cwd: None,
         limits: payload.limits.clone(),
         waived: place.waived,
-        network: payload.network,
+        network: payload.network.clone(),
         root: place.root,
         workspace: Some(Workspace {
             access,

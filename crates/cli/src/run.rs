@@ -12,7 +12,7 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Grant, Mount, MountAccess, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
@@ -41,7 +41,8 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
             .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))
     };
     let mut merged = load(&args, Limits::STREAMING)?;
-    policy::obey(&merged, NetworkReach::None)?;
+    let network = args.network.network();
+    policy::obey(&merged, NetworkReach::from(&network))?;
     if args.language.is_some() {
         // Code is compiled there, whatever the configuration says.
         policy::refuse(merged.mode.value, [Deed::Run(BackendName::Native)])?;
@@ -194,7 +195,7 @@ fn request(args: RunArgs, merged: &Merged) -> Result<Request, Failure> {
             .iter()
             .map(|name| waived(name))
             .collect::<Result<_, _>>()?,
-        network: Network::Denied,
+        network: args.network.network(),
         root: args.root.map_or(Root::HostUsr, Root::Dir),
         workspace: args.workspace.map(workspace),
         mounts: args

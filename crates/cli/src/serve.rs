@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use cofferdam_callback::{Bearer, ControlPlane};
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
-use cofferdam_contract::mode::{Deed, Mode};
+use cofferdam_contract::mode::{Deed, Mode, NetworkReach};
 use cofferdam_contract::problem::Problems;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::Cap;
@@ -65,6 +65,8 @@ fn configured(
     callbacks(&merged.serve, &mut config.callbacks)?;
     config.runs.defaults = defaults(merged.limits(), &config);
     config.history = remembrance(&merged.history)?;
+    let network = NetworkReach::from(&config.runs.network);
+    policy::refuse(mode, [Deed::Network(network)])?;
     config.runs.mode = mode;
     config.callbacks.policy.mode = mode;
     Ok((config, rest.log))

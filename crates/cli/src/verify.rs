@@ -6,6 +6,7 @@ use cofferdam_contract::canonical;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::envelope::{ResultEnvelope, Status};
 use cofferdam_contract::mode::NetworkReach;
+use cofferdam_contract::network::Network;
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::verdict::Violation;
@@ -93,7 +94,15 @@ fn rerun(
     let (docker, merged) = containers::load(places, backend, &args.container)?;
     policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
     let place = execute::place(backend, args.workspace.as_deref());
-    let (ours, _) = execute::answer(sealed, place, docker, dir, "verifier", None)?;
+    let (ours, _) = execute::answer(
+        sealed,
+        place,
+        &Network::Denied,
+        docker,
+        dir,
+        "verifier",
+        None,
+    )?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));
     let mut differences = Vec::new();
     let mut compare = |field: &str, same: bool, claimed: String, ours: String| {

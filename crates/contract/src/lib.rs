@@ -1,5 +1,6 @@
 //! The contract between whoever asks for work and whoever does it: pure data and decisions, no I/O.
 
+pub mod address;
 pub mod canonical;
 pub mod codes;
 mod decimal;
@@ -8,10 +9,12 @@ pub mod enforcement;
 pub mod envelope;
 mod envelope_check;
 mod fields;
+pub mod host_pattern;
 pub mod ids;
 mod json_path;
 pub mod limits;
 pub mod mode;
+pub mod network;
 pub mod output_format;
 pub mod payload;
 pub mod problem;

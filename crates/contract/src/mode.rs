@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::request::{BackendName, Network};
+use crate::network::{Hosts, Network};
+use crate::request::BackendName;
 
 /// Where work may run and whom it may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -303,7 +304,10 @@ impl From<&Network> for NetworkReach {
     fn from(network: &Network) -> Self {
         match network {
             Network::Denied => Self::None,
-            Network::Allowed => Self::Full,
+            Network::Allowed(allowance) => match allowance.hosts {
+                Hosts::Listed(_) => Self::Listed,
+                Hosts::Any => Self::Full,
+            },
         }
     }
 }

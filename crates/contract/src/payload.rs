@@ -113,7 +113,8 @@ impl ExecutionPayload {
         let format = read_format(&mut fields);
         let limits = read_limits(&mut fields);
         let network = match fields.flag("network_allowed") {
-            true => Network::Allowed,
+            // How much that is, is for whoever runs it to say.
+            true => Network::full(),
             false => Network::Denied,
         };
         let filesystem_write = match fields.flag("filesystem_write") {

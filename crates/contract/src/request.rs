@@ -9,6 +9,7 @@ use crate::limits::Limits;
 use crate::problem::Problems;
 use crate::request_check;
 
+pub use crate::network::Network;
 pub use crate::request_check::{MAX_ARGUMENT_BYTES, MAX_ARGUMENTS_AND_ENV_BYTES};
 
 /// A request to run a command. Not yet checked: only [`Grant::new`] turns it into something that a backend accepts.
@@ -45,14 +46,6 @@ impl Request {
             backend: BackendName::Native,
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Network {
-    /// Loopback and nothing else.
-    Denied,
-    /// Asked for; no backend of this version can bound it, so it is refused.
-    Allowed,
 }
 
 /// What the program sees as `/`.

@@ -33,15 +33,30 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
         BackendName::Docker => check_container(request, &mut found),
     }
     found.extend(request.limits.problems());
-    match request.network {
-        Network::Denied => {}
-        Network::Allowed => found.push(Problem::new(
-            "network_allowed",
-            true,
-            "this version runs without network; leave network_allowed false",
-        )),
-    }
+    check_network(request, &mut found);
     found
+}
+
+/// Only walls of our own have a door that we can watch.
+fn check_network(request: &Request, found: &mut Vec<Problem>) {
+    if request.network == Network::Denied {
+        return;
+    }
+    found.extend(request.network.problems());
+    match request.backend {
+        BackendName::Native => {}
+        BackendName::Bubblewrap
+        | BackendName::Gvisor
+        | BackendName::Host
+        | BackendName::Wasm
+        | BackendName::Docker => {
+            let fix = format!(
+                "the {} backend cannot bound what is reached; use --backend native, or deny the network",
+                request.backend.as_str()
+            );
+            found.push(Problem::new("network", &request.network, fix));
+        }
+    }
 }
 
 /// The part that a payload's task can be asked before anyone knows where it will run.
@@ -363,6 +378,7 @@ fn has_dot_component(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::enforcement::LimitName;
+    use crate::network::{Allowance, Hosts};
 
     use crate::request::{Grant, MountAccess};
     use crate::units::{Bytes, Cap};
@@ -604,13 +620,21 @@ mod tests {
     }
 
     #[test]
-    fn network_is_refused_in_words() {
+    fn network_is_granted_only_where_it_can_be_bounded() {
         let mut networked = request();
-        networked.network = Network::Allowed;
-        assert_eq!(
-            Grant::new(networked).unwrap_err().to_string(),
-            "network_allowed: this version runs without network; leave network_allowed false (got `true`)"
-        );
+        networked.network = Network::full();
+        assert!(Grant::new(networked.clone()).is_ok());
+        for backend in [
+            BackendName::Bubblewrap,
+            BackendName::Gvisor,
+            BackendName::Host,
+        ] {
+            networked.backend = backend;
+            let problems = Grant::new(networked.clone()).unwrap_err();
+            let refused = problems.iter().find(|found| found.field == "network");
+            let fix = &refused.unwrap().fix;
+            assert!(fix.contains("cannot bound what is reached"), "{fix}");
+        }
     }
 
     #[test]
@@ -621,7 +645,7 @@ mod tests {
             r.cwd = Some("x".into());
             r.mounts = vec![mount("/"), mount("/tmp")];
             r.limits.memory = Cap::AtMost(Bytes::new(0));
-            r.network = Network::Allowed;
+            r.network = Network::Allowed(Allowance::new(Hosts::Listed(Vec::new())));
         });
         assert_eq!(
             found,
@@ -633,7 +657,7 @@ mod tests {
                 "mounts[0].target",
                 "mounts[1].target",
                 "memory",
-                "network_allowed"
+                "network"
             ]
         );
     }

@@ -112,7 +112,7 @@ fn a_full_draft_keeps_its_own_values() {
             cpus: Cap::AtMost(CpuShare::from_milli(1500).unwrap()),
         }
     );
-    assert_eq!(payload.network, Network::Allowed);
+    assert_eq!(payload.network, Network::full());
     assert_eq!(payload.filesystem_write, FilesystemWrite::Allowed);
     assert_eq!(payload.created_at.to_string(), "2026-01-31T12:00:00Z");
     assert_eq!(payload.deadline.to_string(), "2026-02-01T12:00:00Z");
@@ -382,7 +382,7 @@ fn a_command_becomes_a_request_with_the_payloads_bounds() {
             cwd: Some("/work".into()),
             limits: sealed.payload().limits.clone(),
             waived: vec![LimitName::Disk],
-            network: Network::Allowed,
+            network: Network::full(),
             root: Root::HostUsr,
             workspace: Some(Workspace {
                 path: "/srv/w".into(),

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
-use cofferdam_contract::request::{BackendName, Grant, MountAccess, Request, WorkspaceAccess};
+use cofferdam_contract::request::{
+    BackendName, Grant, MountAccess, Network, Request, WorkspaceAccess,
+};
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
@@ -93,6 +95,13 @@ pub(crate) fn plan(
             why: "it is no process of ours, and the caller did not ask the backend itself"
                 .to_owned(),
             fix: "use --backend native".to_owned(),
+        });
+    }
+    if request.network != Network::Denied {
+        return Err(EngineError::Unavailable {
+            backend: request.backend.as_str(),
+            why: "no network can be given yet".to_owned(),
+            fix: "leave --net out".to_owned(),
         });
     }
     let means = Means::of(&request, host)?;

@@ -9,6 +9,7 @@ use cofferdam_callback::schedule::Schedule;
 use cofferdam_callback::{Bearer, ControlPlane, Policy};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::mode::Mode;
+use cofferdam_contract::network::Network;
 use cofferdam_contract::units::Bytes;
 use cofferdam_observe::{Endpoint, Ratio};
 use cofferdam_store::DataDir;
@@ -178,6 +179,8 @@ pub struct RunBounds {
     pub longest_deadline: Duration,
     pub largest_output: Bytes,
     pub ceilings: Ceilings,
+    /// What a run that asks for the network gets at most.
+    pub network: Network,
     /// How long a result stays in memory as the program gave it; afterwards history answers.
     pub remembered_for: Duration,
     pub remembered: usize,
@@ -249,6 +252,7 @@ impl Default for RunBounds {
             longest_deadline: Duration::from_secs(2 * 3600),
             largest_output: Bytes::new(16 << 20),
             ceilings: Ceilings::default(),
+            network: Network::Denied,
             remembered_for: Duration::from_secs(600),
             remembered: 1000,
             remembered_bytes: Bytes::new(64 << 20),

@@ -57,6 +57,11 @@ pub(crate) fn check(
             (Task::Payload(Box::new(sealed.clone())), WorkspaceWish::None)
         }
     };
+    submission::check_mode(&sealed.payload().network, bounds)?;
+    // A payload asks; the operator says how much it gets.
+    let network = sealed.payload().network.within(&bounds.network);
+    let network =
+        network.map_err(|problem| Fault::coded(ErrorCode::PayloadInvalid, problem.to_string()))?;
     let work = Work {
         kind: RunKind::Payload,
         limits,
@@ -68,12 +73,11 @@ pub(crate) fn check(
             FilesystemWrite::Allowed => WorkspaceAccess::ReadWrite,
             FilesystemWrite::Denied => WorkspaceAccess::ReadOnly,
         },
-        network: sealed.payload().network,
+        network,
         sealed: Some(Box::new(sealed.clone())),
         room: None,
         task,
     };
-    submission::check_mode(&work, bounds)?;
     submission::check_grant(&work)?;
     let submission = Submission {
         work,

@@ -224,7 +224,7 @@ impl RunRequest {
             sealed: None,
             room: None,
         };
-        check_mode(&work, bounds)?;
+        check_mode(&work.network, bounds)?;
         check_grant(&work)?;
         Ok(Submission {
             work,
@@ -416,11 +416,11 @@ fn check_tags(tags: &BTreeMap<String, String>, problems: &mut Vec<Problem>) {
 }
 
 /// What the mode in force says of it. Where it runs was asked when the daemon began.
-pub(crate) fn check_mode(work: &Work, bounds: &RunBounds) -> Result<(), Fault> {
+pub(crate) fn check_mode(network: &Network, bounds: &RunBounds) -> Result<(), Fault> {
     let Some(mode) = bounds.mode else {
         return Ok(());
     };
-    let found = mode.violations([Deed::Network(NetworkReach::from(&work.network))]);
+    let found = mode.violations([Deed::Network(NetworkReach::from(network))]);
     if found.is_empty() {
         return Ok(());
     }

@@ -198,12 +198,17 @@ impl Work {
     pub(crate) fn request(&self, workspace: Option<PathBuf>) -> Result<Request, Fault> {
         match &self.task {
             Task::Payload(sealed) => {
-                sealed
+                let request = sealed
                     .to_request(payload_place(sealed, workspace))
                     .map_err(|error| {
                         let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
                         Fault::coded(code, error.to_string())
-                    })
+                    })?;
+                // Not what it asks for, but what it was given.
+                Ok(Request {
+                    network: self.network.clone(),
+                    ..request
+                })
             }
             Task::Command(task) => Ok(Request {
                 argv: task.argv.clone(),
@@ -211,7 +216,7 @@ impl Work {
                 cwd: task.cwd.clone(),
                 limits: self.limits.clone(),
                 waived: Vec::new(),
-                network: self.network,
+                network: self.network.clone(),
                 root: Root::HostUsr,
                 workspace: workspace.map(|path| Workspace {
                     path,

@@ -9,6 +9,7 @@ use clap::ValueEnum as _;
 use cofferdam_contract::mode::Mode;
 use cofferdam_contract::units::Bytes;
 
+use super::network::NetworkArgs;
 use super::{Cli, ContainerArgs, HistoryArgs, LimitArgs, OnOutputLimit, RunArgs, Verb};
 use crate::config::spelling;
 
@@ -79,6 +80,7 @@ impl Reading {
                 capture: CAPTURE,
                 on_output_limit: OnOutputLimit::Stop,
                 backend: None,
+                network: NetworkArgs::default(),
                 container: ContainerArgs::default(),
                 deterministic: false,
                 seed: None,

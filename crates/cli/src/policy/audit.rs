@@ -95,8 +95,9 @@ fn reach(kept: &Value) -> NetworkReach {
     match kept.as_str() {
         Some("denied" | "none") => NetworkReach::None,
         Some("allowed" | "full") => NetworkReach::Full,
+        Some(list) if list.starts_with("allow=") => NetworkReach::Listed,
         _ if kept.is_null() => NetworkReach::None,
-        _ => NetworkReach::Listed,
+        _ => NetworkReach::Full,
     }
 }
 
@@ -194,7 +195,7 @@ mod tests {
             [Rule::Backend]
         );
         assert_eq!(
-            rules(Mode::LocalOnly, "docker", json!({"allow": ["x:443"]})),
+            rules(Mode::LocalOnly, "docker", json!("allow=x:443")),
             [Rule::Backend, Rule::Network]
         );
         assert_eq!(

@@ -185,9 +185,9 @@ fn policy(request: &Request, clean: &mut impl FnMut(&str) -> String) -> Value {
     let mut path = |path: &Path| clean(&reach::shown(path));
     json!({
         "limits": limits(&request.limits),
-        "network": match request.network {
-            Network::Denied => "denied",
-            Network::Allowed => "allowed",
+        "network": match &request.network {
+            Network::Denied => "denied".to_owned(),
+            Network::Allowed(_) => request.network.to_string(),
         },
         "root": match &request.root {
             Root::HostUsr => "host".to_owned(),
