@@ -1,6 +1,7 @@
 //! The command line's grammar: what can be said, with help and examples. Turning it into a request is each verb's own work.
 
 pub(crate) mod bundle;
+pub(crate) mod cache;
 pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod images;
@@ -15,6 +16,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use cofferdam_contract::io_rates::IoRates;
 use cofferdam_contract::mode::Mode;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
@@ -73,6 +75,7 @@ pub(crate) enum Verb {
     Audit(AuditArgs),
     Key(KeyArgs),
     Images(images::ImagesArgs),
+    Cache(cache::CacheArgs),
     Policy(policy::PolicyArgs),
     Submit(remote::SubmitArgs),
     Watch(remote::WatchArgs),
@@ -143,6 +146,12 @@ pub(crate) struct RunArgs {
     /// Show a file or directory of the host inside; read-only unless `:rw`. Can be given more than once.
     #[arg(long, value_name = "FROM:TO[:ro|rw]", help_heading = "Files")]
     pub(crate) mount: Vec<OsString>,
+    /// Show what package managers keep: `auto` by the workspace's lock files, or npm, yarn, pnpm, pip, cargo, go, maven, nuget; read-only unless `:rw`. Can be given more than once.
+    #[arg(long, value_name = "NAME[:ro|rw]", help_heading = "Files")]
+    pub(crate) cache: Vec<String>,
+    /// With --cache: where they are kept [default: one place for each workspace below ~/.cache/cofferdam].
+    #[arg(long, value_name = "DIR", help_heading = "Files", requires = "cache")]
+    pub(crate) cache_dir: Option<PathBuf>,
     /// Use this directory as the root file system instead of the host's /usr; it is never written to.
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) root: Option<PathBuf>,
@@ -276,6 +285,38 @@ pub(crate) struct LimitArgs {
     /// Share of the machine's CPUs, such as `0.5` or `2`; as many are visible inside [default: all].
     #[arg(long, value_name = "N", help_heading = "Limits", value_parser = spelling::cpus)]
     pub(crate) cpus: Option<Cap<CpuShare>>,
+    /// Bytes read from disks in a second, such as `10m`; of the disks that hold the workspace and what is mounted [default: unlimited].
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) io_read_bps: Option<Bytes>,
+    /// Bytes written to disks in a second. With control groups of version 1 only what is written past the page cache is held, and the record says `cgroup1-direct`.
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) io_write_bps: Option<Bytes>,
+    /// Reads from disks in a second.
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) io_read_iops: Option<u64>,
+    /// Writes to disks in a second.
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) io_write_iops: Option<u64>,
+}
+
+impl LimitArgs {
+    /// The rates that were given, and the first flag that gave one.
+    pub(crate) fn disk_io(&self) -> Option<(&'static str, IoRates)> {
+        let rates = IoRates {
+            read_bps: self.io_read_bps.map(Bytes::get),
+            write_bps: self.io_write_bps.map(Bytes::get),
+            read_iops: self.io_read_iops,
+            write_iops: self.io_write_iops,
+        };
+        let first = [
+            ("--io-read-bps", rates.read_bps),
+            ("--io-write-bps", rates.write_bps),
+            ("--io-read-iops", rates.read_iops),
+            ("--io-write-iops", rates.write_iops),
+        ];
+        let first = first.into_iter().find(|(_, rate)| rate.is_some());
+        first.map(|(name, _)| (name, rates))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -406,6 +447,7 @@ Examples:
   cofferdam run --backend gvisor --workspace ./job -- ./suspicious
   cofferdam run --backend docker --image python:3.13 -- python3 -c 'print(\"hello\")'
   cofferdam run --net allow=example.org:443,*.example.net -- curl -s https://example.org/
+  cofferdam run --workspace ./app:cow --cache auto -- npm ci --offline
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
   cofferdam run --language c main.c --inputs tests/

@@ -3,6 +3,7 @@
 mod arguments;
 mod artifacts;
 mod audit;
+mod cache;
 mod completions;
 mod config;
 mod config_show;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Audit(args) => audit::audit(&args, places),
         Verb::Key(args) => key::key(&args),
         Verb::Images(args) => images::images(&args, places),
+        Verb::Cache(args) => cache::cache(&args),
         Verb::Policy(args) => policy::policy(args, places),
         Verb::Submit(args) => remote::submit(&args, places),
         Verb::Watch(args) => remote::watch(&args, places),

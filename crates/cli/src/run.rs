@@ -18,6 +18,7 @@ use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
 
 use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
+use crate::cache;
 use crate::config::{self, DockerFlags, Flags, Merged, Sources};
 use crate::containers;
 use crate::failure::{self, Failure};
@@ -82,7 +83,10 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         args.command = code.job.run.argv.iter().map(Into::into).collect();
     }
     let kept = args.history.clone();
+    // Held until the run has ended.
+    let volumes = cache::for_run(&args, cancel.as_fd())?;
     let mut request = request(args, &merged)?;
+    volumes.give(&mut request);
     if let Some(code) = &code {
         request.workspace = Some(code.workspace());
     }
@@ -176,6 +180,7 @@ pub(crate) fn flags(limits: &LimitArgs, backend: Option<BackendName>) -> Flags {
         disk: limits.disk,
         open_files: limits.open_files,
         cpus: limits.cpus,
+        disk_io: limits.disk_io(),
         docker: DockerFlags::default(),
     }
 }
@@ -239,7 +244,7 @@ pub(crate) fn waived(name: &str) -> Result<LimitName, Failure> {
 }
 
 /// `DIR[:ro|rw|cow]`. A directory whose own name ends like that can be given with the access spelled out.
-fn workspace(text: OsString) -> Workspace {
+pub(crate) fn workspace(text: OsString) -> Workspace {
     let (path, access) = match split_suffix(&text, &[":rw", ":ro", ":cow"]) {
         Some((path, ":rw")) => (path, WorkspaceAccess::ReadWrite),
         Some((path, ":cow")) => (path, WorkspaceAccess::CopyOnWrite),

@@ -11,6 +11,7 @@ mod envelope_check;
 mod fields;
 pub mod host_pattern;
 pub mod ids;
+pub mod io_rates;
 mod json_path;
 pub mod limits;
 pub mod mode;

@@ -110,6 +110,7 @@ fn a_full_draft_keeps_its_own_values() {
             disk: Cap::AtMost(Bytes::new(10 << 20)),
             open_files: Cap::AtMost(32),
             cpus: Cap::AtMost(CpuShare::from_milli(1500).unwrap()),
+            disk_io: Cap::Unlimited,
         }
     );
     assert_eq!(payload.network, Network::full());

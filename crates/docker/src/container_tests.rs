@@ -112,6 +112,7 @@ fn what_is_unlimited_is_not_asked_for() {
         disk: Cap::Unlimited,
         open_files: Cap::Unlimited,
         cpus: Cap::Unlimited,
+        disk_io: Cap::Unlimited,
     };
     let asked = asked(&request, &Settings::default());
     let host = &asked["HostConfig"];

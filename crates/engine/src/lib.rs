@@ -3,6 +3,7 @@
 //! Start reading in [`pipeline`].
 
 pub mod backend;
+mod block_device;
 mod bubblewrap;
 pub mod capture;
 mod changes;

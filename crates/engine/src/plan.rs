@@ -10,12 +10,13 @@ use cofferdam_contract::request::{
 };
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
-use cofferdam_sys::cgroup::{Bounds, Hierarchy};
+use cofferdam_sys::cgroup::{Bounds, Hierarchy, IoBounds};
 use cofferdam_sys::errand::Errand;
 use cofferdam_sys::protocol::RESULT_FD;
 use cofferdam_sys::seccomp::{Listener, Variant, Variants};
 use rustix::process::Resource;
 
+use crate::block_device;
 use crate::bubblewrap;
 use crate::error::EngineError;
 use crate::gvisor;
@@ -185,6 +186,15 @@ impl Means {
         if means.hold_in_group(LimitName::Cpus) {
             means.bounds.cpu_milli = limits.cpus.at_most().map(CpuShare::milli);
         }
+        if let (true, Cap::AtMost(rates)) = (means.holds_disk_io(), limits.disk_io) {
+            means.bounds.io = Some(IoBounds {
+                devices: block_device::of(request).unwrap_or_default(),
+                read_bps: rates.read_bps,
+                write_bps: rates.write_bps,
+                read_iops: rates.read_iops,
+                write_iops: rates.write_iops,
+            });
+        }
         if means.hold(LimitName::Cpus, Enforcer::Affinity) {
             means.variants = means.variants.with(Variant::PinCpus);
         }
@@ -213,6 +223,11 @@ impl Means {
 
     fn hold_in_group(&self, limit: LimitName) -> bool {
         self.hold(limit, Enforcer::Cgroup1) || self.hold(limit, Enforcer::Cgroup2)
+    }
+
+    fn holds_disk_io(&self) -> bool {
+        let limit = LimitName::DiskIo;
+        self.hold_in_group(limit) || self.hold(limit, Enforcer::Cgroup1Direct)
     }
 
     fn parallelism(&self, host: &Host) -> u32 {
@@ -292,6 +307,11 @@ impl Choice<'_> {
             LimitName::Cpus,
             is_limited(&limits.cpus),
             vec![self.cpus(grouped(controllers.cpu))?],
+        );
+        hold(
+            LimitName::DiskIo,
+            is_limited(&limits.disk_io),
+            vec![self.disk_io(grouped(controllers.io))?],
         );
         Ok(held)
     }
@@ -378,6 +398,24 @@ impl Choice<'_> {
                 "a fraction of a CPU takes a control group, and there is none",
             ),
         }
+    }
+
+    /// On version 1 what is written through the page cache is written back by the kernel, for nobody.
+    fn disk_io(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
+        let Cap::AtMost(rates) = self.request.limits.disk_io else {
+            return Ok(Enforcer::Unlimited);
+        };
+        let unheld = |why: &str| self.unheld(LimitName::DiskIo, true, why);
+        let Some(group) = group else {
+            return unheld("there is no control group that bounds how fast disks are used");
+        };
+        if let Err(why) = block_device::of(self.request) {
+            return unheld(&why);
+        }
+        Ok(match group {
+            Enforcer::Cgroup1 if rates.bounds_writes() => Enforcer::Cgroup1Direct,
+            other => other,
+        })
     }
 
     fn unheld(&self, limit: LimitName, asked: bool, why: &str) -> Result<Enforcer, EngineError> {

@@ -11,7 +11,7 @@ pub mod model;
 pub mod report;
 mod xml;
 
-pub use action::{Action, Cache, Options, Places, ReportAt, Step, Unavailable};
+pub use action::{Action, Cache, Options, Places, ReportAt, Sharing, Step, Unavailable};
 pub use beneath::Beneath;
 pub use detect::{Bounds, detect};
 pub use model::{Detection, Ecosystem, Framework, PackageManager, Project, ProjectKind};

@@ -148,13 +148,25 @@ pub fn remove_left(dir: &DataDir, run: RunId) -> Result<(), StoreError> {
 /// Removes a tree that a program made: as deep as it likes, with directories that it closed to us. Neither the stack nor the number of descriptors depends on the depth: what is deep
 /// is moved up first. Nothing of it runs any more, and no link is followed.
 fn remove_tree(top: &Path) -> io::Result<()> {
+    remove_at(rustix::fs::CWD, top)
+}
+
+/// The same for a name in a directory that is held.
+pub fn remove_beneath(parent: &OwnedFd, name: &str) -> io::Result<()> {
+    if matches!(name, "" | "." | "..") || name.contains('/') {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    remove_at(parent, Path::new(name))
+}
+
+fn remove_at(parent: impl AsFd, top: &Path) -> io::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    open_up(rustix::fs::CWD, top.as_os_str());
-    let dir = rustix::fs::open(top, flags, Mode::empty())?;
+    open_up(&parent, top.as_os_str());
+    let dir = rustix::fs::openat(&parent, top, flags, Mode::empty())?;
     let mut number = 0_u64;
     // Each round empties the top, and moves what is in its directories up into it.
     while empty_once(&dir, &mut number)? {}
-    fs::remove_dir(top)
+    Ok(rustix::fs::unlinkat(&parent, top, AtFlags::REMOVEDIR)?)
 }
 
 /// Removes every file and empty directory of the top, and lifts the contents of its other directories. Whether anything is left.

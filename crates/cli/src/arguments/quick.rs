@@ -72,6 +72,8 @@ impl Reading {
                 limits: LimitArgs::default(),
                 workspace: None,
                 mount: Vec::new(),
+                cache: Vec::new(),
+                cache_dir: None,
                 root: None,
                 cwd: None,
                 env: Vec::new(),
@@ -280,7 +282,9 @@ mod tests {
         line.split(' ').map(OsString::from).collect()
     }
 
-    fn parts(cli: Cli) -> Option<(Option<PathBuf>, Option<PathBuf>, Option<Mode>, RunArgs)> {
+    type Parts = (Option<PathBuf>, Option<PathBuf>, Option<Mode>, RunArgs);
+
+    fn parts(cli: Cli) -> Option<Parts> {
         match cli.verb {
             Verb::Run(run) => Some((cli.config, cli.data_dir, cli.mode, *run)),
             _ => None,

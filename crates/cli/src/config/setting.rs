@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cofferdam_contract::enforcement::LimitName;
+use cofferdam_contract::io_rates::IoRates;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::mode::Mode;
 use cofferdam_contract::request::BackendName;
@@ -56,6 +57,7 @@ pub(crate) struct Layer {
     pub(crate) disk: Option<Setting<Cap<Bytes>>>,
     pub(crate) open_files: Option<Setting<Cap<u64>>>,
     pub(crate) cpus: Option<Setting<Cap<CpuShare>>>,
+    pub(crate) disk_io: Option<Setting<Cap<IoRates>>>,
 }
 
 impl Layer {
@@ -115,6 +117,12 @@ impl Layer {
                     origin,
                 })
             }
+            LimitName::DiskIo => {
+                self.disk_io = Some(Setting {
+                    value: spelling::io_rates(text)?,
+                    origin,
+                })
+            }
         }
         Ok(())
     }
@@ -133,6 +141,7 @@ pub(crate) struct Flags {
     pub(crate) disk: Option<Cap<Bytes>>,
     pub(crate) open_files: Option<Cap<u64>>,
     pub(crate) cpus: Option<Cap<CpuShare>>,
+    pub(crate) disk_io: Option<(&'static str, IoRates)>,
     pub(crate) docker: DockerFlags,
 }
 
@@ -150,6 +159,7 @@ pub(crate) struct Merged {
     pub(crate) disk: Setting<Cap<Bytes>>,
     pub(crate) open_files: Setting<Cap<u64>>,
     pub(crate) cpus: Setting<Cap<CpuShare>>,
+    pub(crate) disk_io: Setting<Cap<IoRates>>,
     pub(crate) history: HistorySettings,
     pub(crate) serve: ServeSettings,
     pub(crate) docker: DockerSettings,
@@ -217,6 +227,11 @@ pub(crate) const fn names(limit: LimitName) -> Names {
             env: "COFFERDAM_CPUS",
             flag: "--cpus",
         },
+        LimitName::DiskIo => Names {
+            yaml: "disk_io",
+            env: "COFFERDAM_DISK_IO",
+            flag: "--io-read-bps",
+        },
     }
 }
 
@@ -234,6 +249,7 @@ impl Merged {
             disk: Setting::built_in(limits.disk),
             open_files: Setting::built_in(limits.open_files),
             cpus: Setting::built_in(limits.cpus),
+            disk_io: Setting::built_in(limits.disk_io),
             history: HistorySettings::built_in(),
             serve: ServeSettings::default(),
             docker: DockerSettings::default(),
@@ -251,6 +267,17 @@ impl Merged {
         self.disk.replace(later.disk);
         self.open_files.replace(later.open_files);
         self.cpus.replace(later.cpus);
+        // Each rate for itself: a later source that says one leaves the others.
+        let disk_io = later
+            .disk_io
+            .map(|later| match (later.value, self.disk_io.value) {
+                (Cap::AtMost(above), Cap::AtMost(below)) => Setting {
+                    value: Cap::AtMost(above.over(below)),
+                    ..later
+                },
+                _ => later,
+            });
+        self.disk_io.replace(disk_io);
     }
 
     /// The values alone, as a request takes them.
@@ -264,6 +291,7 @@ impl Merged {
             disk: self.disk.value,
             open_files: self.open_files.value,
             cpus: self.cpus.value,
+            disk_io: self.disk_io.value,
         }
     }
 }
@@ -281,6 +309,10 @@ impl From<Flags> for Layer {
             disk: from_flag(flags.disk, names(LimitName::Disk)),
             open_files: from_flag(flags.open_files, names(LimitName::OpenFiles)),
             cpus: from_flag(flags.cpus, names(LimitName::Cpus)),
+            disk_io: flags.disk_io.map(|(name, rates)| Setting {
+                value: Cap::AtMost(rates),
+                origin: Origin::Flag { name },
+            }),
         }
     }
 }

@@ -75,6 +75,9 @@ fn rows(merged: &Merged) -> Vec<Row<'_>> {
             count.to_string()
         }),
         row(LimitName::Cpus, &merged.cpus, |share| share.to_string()),
+        row(LimitName::DiskIo, &merged.disk_io, |rates| {
+            rates.to_string()
+        }),
     ];
     let docker = merged.docker.rows().into_iter();
     rows.extend(docker.map(|(setting, value, origin)| Row {
@@ -162,6 +165,7 @@ sandbox.limits.processes        100                          default
 sandbox.limits.disk             1 GiB                        default
 sandbox.limits.open_files       1024                         default
 sandbox.limits.cpus             unlimited                    default
+sandbox.limits.disk_io          unlimited                    default
 sandbox.docker.image            -                            default
 sandbox.docker.host             unix:///var/run/docker.sock  default
 sandbox.docker.pull             missing                      default
@@ -226,7 +230,7 @@ serve.log                       info                         default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(10 + 10 + 13 + 34));
+        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 34));
         assert_eq!(
             shown[4],
             json!({

@@ -6,6 +6,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use cofferdam_contract::io_rates::IoRates;
 use cofferdam_contract::mode::Mode;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare, parse_duration};
@@ -56,6 +57,16 @@ pub(crate) fn cpus(text: &str) -> Result<Cap<CpuShare>, String> {
     cap(text, |text| {
         CpuShare::from_str(text).map_err(|bad| bad.to_string())
     })
+}
+
+/// Rates of disks: `read_bps=10m,write_iops=100`, `unlimited`.
+pub(crate) fn io_rates(text: &str) -> Result<Cap<IoRates>, String> {
+    if text == UNLIMITED {
+        return Ok(Cap::Unlimited);
+    }
+    text.parse()
+        .map(Cap::AtMost)
+        .map_err(|bad: cofferdam_contract::io_rates::BadRates| bad.to_string())
 }
 
 /// A number of things: `100`, `unlimited`.

@@ -21,9 +21,10 @@ use super::git::Git;
 use super::outcome::{Outcome, ProjectOutcome, StepOutcome, Verdict};
 use super::step::Bench;
 use super::tee::Show;
-use super::{cache, task, tell, tools};
+use super::{task, tell, tools};
 use crate::arguments::Places;
 use crate::arguments::project::ActArgs;
+use crate::cache;
 use crate::config::{self, Flags, Sources};
 use crate::failure::Failure;
 use crate::history;
@@ -133,6 +134,7 @@ pub(super) fn bench(
         )
     })?;
     let cache = cache::place(args.cache_dir.as_deref(), &root)?;
+    cache::remember_best_effort(&cache, &root);
     Ok(Bench {
         action,
         root,

@@ -2,7 +2,6 @@
 //! with the project as its workspace; what it says and reports is read afterwards.
 
 mod act;
-mod cache;
 mod contract;
 mod ears;
 mod gather;

@@ -28,11 +28,12 @@ use cofferdam_store::{DataDir, RunId};
 
 use super::ears::{Ears, Found, Open};
 use super::gather::Before;
+use super::outcome;
 use super::outcome::{Ended, StepOutcome, Tests, Verdict, judge};
 use super::tee::{Show, Tee};
 use super::tools::Tools;
-use super::{cache, outcome};
 use crate::arguments::{HistoryArgs, Places as ConfigPlaces};
+use crate::cache::{self, Use};
 use crate::config::Merged;
 use crate::failure::Failure;
 use crate::{history, run};
@@ -56,7 +57,6 @@ pub(super) struct Bench<'a> {
     pub(super) cancel: BorrowedFd<'a>,
 }
 
-const INSIDE_CACHES: &str = "/cache";
 const INSIDE_REPORTS: &str = "/reports";
 /// How much of an output that nobody could understand is repeated.
 const SAID: usize = 4 << 10;
@@ -79,7 +79,7 @@ impl Bench<'_> {
         }
         Places {
             root: Workspace::INSIDE.to_owned(),
-            caches: INSIDE_CACHES.to_owned(),
+            caches: cache::INSIDE.to_owned(),
             reports: INSIDE_REPORTS.to_owned(),
         }
     }
@@ -97,7 +97,13 @@ impl Bench<'_> {
         reports: &PrivateDir,
         attempt: u32,
     ) -> Result<StepOutcome, Failure> {
-        cache::prepare(&self.cache, &step.caches)?;
+        // Held until the step has ended.
+        let uses: Vec<Use> = step
+            .caches
+            .iter()
+            .map(|cache| self.use_of(*cache))
+            .collect();
+        let _held = cache::hold(&self.cache, &uses, self.cancel)?;
         let project = self.beneath(&self.root)?;
         let before = Before::look(&project, &step.reports);
         let request = self.request(step, tools, reports.path())?;
@@ -276,6 +282,16 @@ impl Bench<'_> {
     }
 
     /// Caches can be written to only where something is fetched or installed: what one build leaves there, another must not find.
+    fn use_of(&self, cache: Cache) -> Use {
+        let access = match self.action {
+            Action::Restore => MountAccess::ReadWrite,
+            _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
+            Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
+        };
+        Use { cache, access }
+    }
+
+    /// What is shown inside besides the project.
     fn mounts(&self, step: &Step, tools: &Tools, reports: &Path) -> Result<Vec<Mount>, Failure> {
         let mut mounts = Vec::new();
         for text in &self.mounts {
@@ -285,17 +301,8 @@ impl Bench<'_> {
             return Ok(mounts);
         }
         mounts.extend(tools.mounts.iter().cloned());
-        let access = |cache: &Cache| match self.action {
-            Action::Restore => MountAccess::ReadWrite,
-            _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
-            Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
-        };
-        let caches = step.caches.iter().map(|cache| Mount {
-            source: self.cache.join(cache.as_str()),
-            target: Path::new(INSIDE_CACHES).join(cache.as_str()),
-            access: access(cache),
-        });
-        mounts.extend(caches);
+        let uses = step.caches.iter().map(|cache| self.use_of(*cache));
+        mounts.extend(uses.map(|each| each.mount(&self.cache)));
         mounts.push(Mount {
             source: reports.to_owned(),
             target: INSIDE_REPORTS.into(),

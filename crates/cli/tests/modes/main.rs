@@ -6,7 +6,9 @@
     reason = "what helps a test may end it"
 )]
 
+mod caches;
 mod desk;
+mod disk_io;
 mod policy;
 mod refused;
 mod serving;

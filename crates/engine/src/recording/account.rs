@@ -228,5 +228,6 @@ fn limits(limits: &Limits) -> Value {
         "disk_bytes": bytes(limits.disk),
         "open_files": limits.open_files.at_most(),
         "cpus_milli": limits.cpus.at_most().map(CpuShare::milli),
+        "disk_io": limits.disk_io.at_most().map(|rates| rates.to_string()),
     })
 }

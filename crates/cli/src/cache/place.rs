@@ -10,7 +10,7 @@ use cofferdam_project::Cache;
 use crate::failure::Failure;
 
 /// The directory that holds a directory for each cache.
-pub(super) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failure> {
     let place = match named {
         Some(named) => named.to_owned(),
         None => own(root, |name| std::env::var_os(name).map(PathBuf::from))?,
@@ -20,25 +20,59 @@ pub(super) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failur
 }
 
 /// Makes what a step needs of it.
-pub(super) fn prepare(place: &Path, caches: &[Cache]) -> Result<(), Failure> {
-    caches
-        .iter()
-        .try_for_each(|cache| make(&place.join(cache.as_str())))
+pub(crate) fn prepare(place: &Path, caches: &[Cache]) -> Result<(), Failure> {
+    for cache in caches {
+        let volume = place.join(cache.as_str());
+        make(&volume)?;
+        let is_dir = volume.symlink_metadata().is_ok_and(|found| found.is_dir());
+        if !is_dir {
+            let why = std::io::Error::other("is a link or no directory; remove it");
+            return Err(failed(&volume, &why));
+        }
+    }
+    Ok(())
+}
+
+/// Which project a place belongs to, for people who look at it later.
+pub(crate) fn remember_best_effort(place: &Path, root: &Path) {
+    let note = place.join(PROJECT);
+    if note.symlink_metadata().is_err() {
+        let _ = std::fs::write(note, root.as_os_str().as_encoded_bytes());
+    }
+}
+
+/// Holds the path of the project.
+pub(crate) const PROJECT: &str = ".project";
+/// Holds a file for each cache, that whoever uses it locks. Beside the caches and not in them: what is inside, a program could lock too.
+pub(crate) const LOCKS: &str = ".locks";
+
+/// Where the caches of a project are, also when there are none yet.
+pub(crate) fn of_project(root: &Path) -> Result<PathBuf, Failure> {
+    own(root, |name| std::env::var_os(name).map(PathBuf::from))
+}
+
+/// The directory that holds a place for each project.
+pub(crate) fn all() -> Result<PathBuf, Failure> {
+    let base = base(|name| std::env::var_os(name).map(PathBuf::from))?;
+    Ok(base.join("cofferdam/projects"))
 }
 
 fn own(root: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Failure> {
+    Ok(base(variable)?.join("cofferdam/projects").join(name(root)))
+}
+
+fn base(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Failure> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let base = variable("XDG_CACHE_HOME")
         .filter(absolute)
         .or_else(|| Some(variable("HOME").filter(absolute)?.join(".cache")));
-    let base = base.ok_or_else(|| {
+    base.ok_or_else(|| {
         Failure::problem(
             "--cache-dir",
             "",
             "says where packages are kept, and neither XDG_CACHE_HOME nor HOME does; name a directory",
         )
-    })?;
-    Ok(base.join("cofferdam/projects").join(name(root)))
+    })
 }
 
 /// The path in a form that is one name, for people to recognise and to remove.
@@ -59,7 +93,7 @@ fn name(root: &Path) -> String {
 }
 
 /// Readable inside, where whoever looks is somebody else.
-fn make(dir: &Path) -> Result<(), Failure> {
+pub(crate) fn make(dir: &Path) -> Result<(), Failure> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o755)
@@ -67,7 +101,7 @@ fn make(dir: &Path) -> Result<(), Failure> {
         .map_err(|error| failed(dir, &error))
 }
 
-fn failed(dir: &Path, error: &std::io::Error) -> Failure {
+pub(crate) fn failed(dir: &Path, error: &std::io::Error) -> Failure {
     let what = format!("--cache-dir: cannot use `{}`", dir.display());
     Failure::io(ErrorCode::InputUnreadable, &what, error)
 }
