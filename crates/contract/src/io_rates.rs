@@ -165,7 +165,7 @@ mod tests {
     fn rates_out_of_range_are_problems() {
         for bad in [
             "read_bps=1",
-            "write_bps=2p",
+            "write_bps=9999999999999999",
             "read_iops=0",
             "write_iops=9999999999",
         ] {
