@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cofferdam_contract::io_rates::IoRates;
 use cofferdam_contract::mode::Mode;
-use cofferdam_contract::request::BackendName;
+use cofferdam_contract::request::{BackendName, Gpus};
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use std::time::Duration;
 
@@ -195,6 +195,9 @@ pub(crate) struct RunArgs {
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
     pub(crate) network: network::NetworkArgs,
+    /// Let the command use these GPUs: `0`, `0,1` or `all`. With the native and docker backends.
+    #[arg(long, value_name = "N|all", help_heading = "Enforcement", value_parser = Gpus::read)]
+    pub(crate) gpu: Option<Gpus>,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
     /// Give the same result each time: fixed time and randomness, CPU time counted in instructions. With --backend wasm.

@@ -13,7 +13,7 @@ use cofferdam_contract::payload::FilesystemWrite;
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::record::{CapturedStream, RunRecord};
 use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
@@ -214,6 +214,7 @@ fn source_request(sealed: &Sealed, place: RunPlace, code: &Prepared) -> Request 
         }),
         mounts: Vec::new(),
         backend: place.backend,
+        gpus: Gpus::None,
     }
 }
 

@@ -12,7 +12,7 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Mount, MountAccess, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Mount, MountAccess, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
@@ -209,6 +209,7 @@ fn request(args: RunArgs, merged: &Merged) -> Result<Request, Failure> {
             .map(mount)
             .collect::<Result<_, _>>()?,
         backend: merged.backend.value,
+        gpus: args.gpu.unwrap_or(Gpus::None),
     })
 }
 

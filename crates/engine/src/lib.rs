@@ -14,6 +14,7 @@ mod disk_walk;
 pub mod doctor;
 pub mod error;
 mod feed;
+mod gpu;
 mod gvisor;
 pub mod host;
 mod live_usage;

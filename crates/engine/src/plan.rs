@@ -1,6 +1,7 @@
 //! From a grant to a plan: what will be built, which limit is held by what, and the refusal of a limit that nothing here can hold.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use rustix::process::Resource;
 use crate::block_device;
 use crate::bubblewrap;
 use crate::error::EngineError;
+use crate::gpu;
 use crate::gvisor;
 use crate::host::Host;
 use crate::outer::Attended;
@@ -164,6 +166,8 @@ pub(crate) struct Means {
     /// How many are shown, where that is limited.
     cpus: Option<usize>,
     variants: Variants,
+    /// Of GPUs.
+    devices: Vec<PathBuf>,
 }
 
 impl Means {
@@ -173,6 +177,7 @@ impl Means {
             bounds: Bounds::default(),
             cpus: visible_cpus(request, host),
             variants: Variants::NONE,
+            devices: gpu::nodes(&request.gpus, Path::new("/dev"))?,
         };
         let limits = &request.limits;
         if means.hold_in_group(LimitName::Memory) {
@@ -212,6 +217,7 @@ impl Means {
             disk: request.limits.disk,
             cpus: self.cpus,
             variants: self.variants,
+            devices: self.devices.clone(),
             evidence,
         }
     }

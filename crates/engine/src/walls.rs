@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::path::PathBuf;
 
 use cofferdam_contract::request::{Mount, MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
@@ -26,6 +27,8 @@ pub(crate) struct Walls {
     /// How many are shown.
     pub(crate) cpus: Option<usize>,
     pub(crate) variants: Variants,
+    /// Nodes of GPUs, shown where they are.
+    pub(crate) devices: Vec<PathBuf>,
     pub(crate) evidence: Evidence,
 }
 
@@ -42,6 +45,7 @@ impl Walls {
             disk: Cap::Unlimited,
             cpus: None,
             variants: Variants::NONE,
+            devices: Vec::new(),
             evidence: Evidence::Ending,
         }
     }

@@ -84,6 +84,7 @@ impl Reading {
                 backend: None,
                 network: NetworkArgs::default(),
                 container: ContainerArgs::default(),
+                gpu: None,
                 deterministic: false,
                 seed: None,
                 waive: Vec::new(),

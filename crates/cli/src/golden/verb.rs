@@ -10,7 +10,7 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::mode::Deed;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Streams};
@@ -183,6 +183,7 @@ impl<'a> Stage<'a> {
             }),
             mounts: mounts.collect::<Result<_, _>>()?,
             backend: BackendName::Native,
+            gpus: Gpus::None,
         };
         let grant = Grant::new(request)
             .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;

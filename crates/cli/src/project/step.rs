@@ -11,7 +11,8 @@ use cofferdam_contract::ending::Ending;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Mount, MountAccess, Network, Request, Root, Workspace,
+    WorkspaceAccess,
 };
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
@@ -266,6 +267,7 @@ impl Bench<'_> {
             }),
             mounts: self.mounts(step, tools, reports)?,
             backend: self.merged.backend.value,
+            gpus: Gpus::None,
         })
     }
 

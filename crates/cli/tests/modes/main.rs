@@ -9,6 +9,7 @@
 mod caches;
 mod desk;
 mod disk_io;
+mod gpu;
 mod policy;
 mod refused;
 mod serving;

@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cofferdam_contract::request::{MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Access, Slot, Step};
@@ -62,7 +62,7 @@ pub(crate) fn steps(
         Root::Dir(dir) => builder.given_root(dir, trees.root)?,
     }
     builder.scratch_places()?;
-    builder.devices()?;
+    builder.devices(&walls.devices)?;
     builder.proc(visible_cpus, host)?;
     builder.etc(&walls.root)?;
     builder.mounts(walls, trees)?;
@@ -188,16 +188,18 @@ impl Builder {
         Ok(())
     }
 
-    fn devices(&mut self) -> Result<(), EngineError> {
-        for device in DEVICES {
-            let slot = self.clone_host(Path::new(device), Access::Device)?;
+    fn devices(&mut self, gpus: &[PathBuf]) -> Result<(), EngineError> {
+        let own = DEVICES.iter().map(Path::new);
+        for device in own.chain(gpus.iter().map(PathBuf::as_path)) {
+            self.make_parents(device)?;
+            let slot = self.clone_host(device, Access::Device)?;
             self.attach.push(Step::WriteFile {
-                path: c_text(device)?,
+                path: c_path(device)?,
                 content: Vec::new(),
             });
             self.attach.push(Step::Attach {
                 slot,
-                target: c_text(device)?,
+                target: c_path(device)?,
             });
         }
         Ok(())
