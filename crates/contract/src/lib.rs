@@ -16,6 +16,7 @@ mod json_path;
 pub mod limits;
 pub mod mode;
 pub mod network;
+pub mod network_record;
 pub mod output_format;
 pub mod payload;
 pub mod problem;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
 use crate::enforcement::Enforcement;
+use crate::network_record::NetworkRecord;
 use crate::request::BackendName;
 use crate::signal::signal_name;
 use crate::units::Bytes;
@@ -50,6 +51,8 @@ pub struct RunRecord {
     pub trap: Option<String>,
     /// What was fixed for a run that was asked to be deterministic, and how; null otherwise.
     pub determinism: Option<BTreeMap<String, String>>,
+    /// What went out and came in, and what was turned away; null for a run without network.
+    pub network: Option<NetworkRecord>,
     /// Why this run is not in the history, or not whole; null when it is there, and when none was to be kept.
     pub unrecorded: Option<String>,
 }
@@ -174,6 +177,7 @@ impl RunRecord {
             ended_at: run.ended_at.to_string(),
             trap: None,
             determinism: None,
+            network: None,
             unrecorded: None,
         }
     }
@@ -302,6 +306,7 @@ mod tests {
                 "ended_at": "2023-11-14T22:13:21.234Z",
                 "trap": null,
                 "determinism": null,
+                "network": null,
                 "unrecorded": null,
             })
         );

@@ -391,6 +391,7 @@ fn a_command_becomes_a_request_with_the_payloads_bounds() {
             }),
             mounts: Vec::new(),
             backend: BackendName::Host,
+            gpus: crate::request::Gpus::None,
         }
     );
     let read_only = seal(small()).unwrap().to_request(place.clone()).unwrap();

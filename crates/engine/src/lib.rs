@@ -21,6 +21,7 @@ mod live_usage;
 mod memory_count;
 mod native;
 mod outer;
+mod outlet;
 pub mod pipeline;
 mod plan;
 pub mod pool;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::{FinishedRun, RunRecord};
-use cofferdam_contract::request::{Grant, MountAccess, Request, WorkspaceAccess};
+use cofferdam_contract::request::{Grant, MountAccess, Network, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
 use cofferdam_store::RunId;
 use cofferdam_sys::blueprint::{Isolation, Privileged};
@@ -36,6 +36,7 @@ use crate::disk::Growth;
 use crate::error::EngineError;
 use crate::feed::Feed;
 use crate::host::Host;
+use crate::outlet::Outlet;
 use crate::plan::{self, Channel, Enclosure, Plan};
 use crate::pool::Seat;
 use crate::stand::Stand;
@@ -204,6 +205,10 @@ fn start<'a>(
             hand_over(uid, gid, ends.into_iter().flatten())?;
         }
         terms.isolation = walls::isolation(&identity, host);
+        if terms.request.network != Network::Denied {
+            let network = terms.request.network.to_string();
+            terms.isolation.insert("network".to_owned(), network);
+        }
         if let Some(name) = copied {
             terms
                 .isolation
@@ -246,6 +251,7 @@ fn start<'a>(
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
         recorder,
         watch,
+        outlet: Outlet::new(&terms.request.network),
         attended,
         cancel: streams.cancel,
         children_before,
@@ -274,7 +280,7 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
             .entry("proc".to_owned())
             .or_insert_with(|| proc.to_owned());
     }
-    RunRecord::new(FinishedRun {
+    let mut record = RunRecord::new(FinishedRun {
         run_id: birth.run_id.to_string(),
         backend: ended.terms.request.backend,
         ending: ended.ending,
@@ -288,7 +294,9 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
         changes,
         started_at: birth.started_at,
         ended_at: whole_micros(Timestamp::now()),
-    })
+    });
+    record.network = ended.network;
+    record
 }
 
 /// Which end of a pipe stays with the supervisor; that end never blocks.

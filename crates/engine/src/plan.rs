@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
-use cofferdam_contract::request::{
-    BackendName, Grant, MountAccess, Network, Request, WorkspaceAccess,
-};
+use cofferdam_contract::request::{BackendName, Grant, MountAccess, Request, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
 use cofferdam_sys::cgroup::{Bounds, Hierarchy, IoBounds};
@@ -24,6 +22,7 @@ use crate::gpu;
 use crate::gvisor;
 use crate::host::Host;
 use crate::outer::Attended;
+use crate::outlet;
 use crate::program;
 use crate::walls::Walls;
 
@@ -100,13 +99,7 @@ pub(crate) fn plan(
             fix: "use --backend native".to_owned(),
         });
     }
-    if request.network != Network::Denied {
-        return Err(EngineError::Unavailable {
-            backend: request.backend.as_str(),
-            why: "no network can be given yet".to_owned(),
-            fix: "leave --net out".to_owned(),
-        });
-    }
+    outlet::tell_program(&mut request);
     let means = Means::of(&request, host)?;
     let rlimits = rlimits(&request, &means);
     let outer = match request.backend {
@@ -219,6 +212,7 @@ impl Means {
             variants: self.variants,
             devices: self.devices.clone(),
             evidence,
+            doors: outlet::doors(&request.network),
         }
     }
 
@@ -251,6 +245,7 @@ fn host_blueprint(cpus: Option<usize>, host: &Host) -> Blueprint {
         listener: Listener::Absent,
         landlock: None,
         routes: Routes::Ignored,
+        doors: Vec::new(),
         cpus: cpus.map(|count| choose(count, host)).unwrap_or_default(),
         lease: None,
     }

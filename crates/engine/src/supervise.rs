@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{Ending, StopCause, Stream};
+use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::Denial;
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
@@ -16,7 +17,7 @@ use cofferdam_sys::cgroup::{Counters, RunGroup};
 use cofferdam_sys::descendants;
 use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Sandbox;
-use cofferdam_sys::protocol::{Event, ProcView};
+use cofferdam_sys::protocol::{Event, ProcView, Stage};
 use cofferdam_sys::routes;
 use cofferdam_sys::seccomp::{self, Received};
 use rustix::event::{PollFd, PollFlags};
@@ -26,6 +27,7 @@ use crate::capture::{Budget, Drain, Drained, ResultDrain};
 use crate::denials;
 use crate::feed::Feed;
 use crate::outer::{Attended, Told};
+use crate::outlet::Outlet;
 use crate::plan::Terms;
 use crate::recording::Recorder;
 use crate::settle::{self, Evidence, Report, Started};
@@ -48,6 +50,8 @@ pub(crate) struct Running<'a> {
     /// Where the run is being written down, if it is.
     pub(crate) recorder: Option<Recorder>,
     pub(crate) watch: Watch,
+    /// The ways out, where the run has any.
+    pub(crate) outlet: Outlet,
     /// Where a tool has built the walls.
     pub(crate) attended: Option<Attended>,
     /// Children that this process had before the run; not its business.
@@ -69,6 +73,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: Drain,
     pub(crate) result: Option<ResultDrain>,
     pub(crate) denials: Vec<Denial>,
+    pub(crate) network: Option<NetworkRecord>,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) proc: ProcView,
     /// The upper layer of a copy-on-write workspace.
@@ -223,6 +228,15 @@ impl Supervisor<'_> {
                 self.run.watch.expect_shared_memory_reports();
             }
             Event::Routes { counters } => self.routes = Some(counters),
+            Event::Door { index, socket } => {
+                // A program that was promised a way and has none must not run.
+                if let Err(errno) = self.run.outlet.take(index, socket) {
+                    self.report = Some(Report::SetupFailed {
+                        stage: Stage::Doors,
+                        errno: errno.raw_os_error(),
+                    });
+                }
+            }
             Event::Started { at } => self.begin(at),
             Event::Exited { status, cpu } => {
                 self.cpu_by_wait = cpu;
@@ -374,6 +388,10 @@ impl Supervisor<'_> {
             .routes
             .as_ref()
             .map_or(0, routes::Counters::attempts_without_route);
+        // Everybody who could use them is gone.
+        let (network, turned_away) = self.run.outlet.close();
+        let mut denials = denials::list(&self.denied, without_route);
+        denials.extend(turned_away);
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
@@ -386,7 +404,8 @@ impl Supervisor<'_> {
             stdout: self.run.stdout,
             stderr: self.run.stderr,
             result: self.run.result,
-            denials: denials::list(&self.denied, without_route),
+            denials,
+            network,
             recorder: self.run.recorder,
             proc: self.proc,
             upper: self.upper,

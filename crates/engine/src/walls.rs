@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use cofferdam_contract::request::{Mount, MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_sys::blueprint::{Blueprint, Identity, Isolation, Routes};
+use cofferdam_sys::doors::Door;
 use cofferdam_sys::landlock::Rules;
 use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variants};
 
@@ -30,6 +31,8 @@ pub(crate) struct Walls {
     /// Nodes of GPUs, shown where they are.
     pub(crate) devices: Vec<PathBuf>,
     pub(crate) evidence: Evidence,
+    /// The ways out: a sandbox that has others, or none, is another sandbox.
+    pub(crate) doors: Vec<Door>,
 }
 
 /// Scratch space that the root itself takes: a few small files.
@@ -47,6 +50,7 @@ impl Walls {
             variants: Variants::NONE,
             devices: Vec::new(),
             evidence: Evidence::Ending,
+            doors: Vec::new(),
         }
     }
 
@@ -67,6 +71,7 @@ impl Walls {
                 Evidence::Full => Routes::Counted,
                 Evidence::Ending => Routes::Ignored,
             },
+            doors: self.doors.clone(),
             cpus: self
                 .cpus
                 .map(|count| plan::choose(count, host))

@@ -252,6 +252,7 @@ fn write_unrun(
         artifacts: Vec::new(),
         left_out: Vec::new(),
         results: None,
+        network: None,
     };
     Journal::begin(dir, &opening, rules, Bytes::new(0))?.finish(closing)
 }

@@ -61,6 +61,8 @@ pub(crate) struct RunRequest {
     pub(crate) cwd: Option<String>,
     #[serde(default)]
     pub(crate) limits: LimitsRequest,
+    /// What may be reached, within what the operator allows: `none` (default), `allow=HOST[:PORT],…`, or `full` for all of that.
+    pub(crate) network: Option<String>,
     /// Found by these later. A run with a tag is kept until somebody removes it.
     #[serde(default)]
     pub(crate) tags: BTreeMap<String, String>,
@@ -163,6 +165,7 @@ impl RunRequest {
         self.check_name(&mut problems);
         // Also where the language's own defaults will take their place: what was asked for is the same.
         let limits = self.limits.merged(&bounds.defaults, bounds, &mut problems);
+        let network = self.network_within(bounds, &mut problems);
         Problems::check(problems)?;
         let Prepared {
             task,
@@ -220,7 +223,7 @@ impl RunRequest {
             parent,
             workspace,
             access: WorkspaceAccess::ReadWrite,
-            network: Network::Denied,
+            network,
             sealed: None,
             room: None,
         };
@@ -231,6 +234,18 @@ impl RunRequest {
             priority: self.priority,
             deadline,
             origin,
+        })
+    }
+
+    fn network_within(&self, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Network {
+        let Some(text) = &self.network else {
+            return Network::Denied;
+        };
+        let read = Network::read(text);
+        let within = read.and_then(|asked| asked.within(&bounds.network).map_err(|one| vec![one]));
+        within.unwrap_or_else(|found| {
+            problems.extend(found);
+            Network::Denied
         })
     }
 

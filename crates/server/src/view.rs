@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cofferdam_contract::ending::{EndingRecord, Stream};
 use cofferdam_contract::enforcement::Enforcement;
+use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::{CapturedStream, Change, Denial, UsageRecord};
 use cofferdam_store::log::Chunk;
 use cofferdam_store::model::{Artifact, LeftOut, Outcome as StoredOutcome, StoredRun};
@@ -53,6 +54,8 @@ pub(crate) struct RunView {
     pub(crate) enforced_by: Enforcement,
     pub(crate) isolation: BTreeMap<String, String>,
     pub(crate) denials: Vec<Denial>,
+    /// What went out and came in, and what was turned away; null for a run without network.
+    pub(crate) network: Option<NetworkRecord>,
     pub(crate) changes: Option<Vec<Change>>,
     pub(crate) artifacts: Vec<ArtifactView>,
     pub(crate) left_out: Vec<LeftOutView>,
@@ -155,6 +158,7 @@ impl RunView {
                 view.enforced_by = closing.enforced_by;
                 view.isolation = closing.isolation;
                 view.denials = closing.denials;
+                view.network = closing.network;
                 view.changes = closing.changes;
                 view.artifacts = closing.artifacts.iter().map(ArtifactView::from).collect();
                 view.left_out = closing.left_out.iter().map(LeftOutView::from).collect();
@@ -201,6 +205,7 @@ impl RunView {
             enforced_by: Enforcement::default(),
             isolation: BTreeMap::new(),
             denials: Vec::new(),
+            network: None,
             changes: None,
             artifacts: Vec::new(),
             left_out: Vec::new(),
@@ -249,6 +254,7 @@ impl RunView {
         self.enforced_by = record.enforced_by.clone();
         self.isolation = record.isolation.clone();
         self.denials = record.denials.clone();
+        self.network.clone_from(&record.network);
         self.changes = record.changes.clone();
         self.artifacts = finished.artifacts.iter().map(ArtifactView::from).collect();
         self.left_out = finished.left_out.iter().map(LeftOutView::from).collect();

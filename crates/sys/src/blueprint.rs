@@ -4,6 +4,7 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
+use crate::doors::Door;
 use crate::landlock::Rules;
 use crate::seccomp::Listener;
 
@@ -21,6 +22,8 @@ pub struct Blueprint {
     pub landlock: Option<Rules>,
     /// Whether the supervisor gets the counters of the program's network namespace: it costs a few dozen microseconds.
     pub routes: Routes,
+    /// The ways out; none for a program that reaches nothing.
+    pub doors: Vec<Door>,
     /// CPUs that programs may run on; empty for all.
     pub cpus: Vec<usize>,
     /// What must last as long as the sandbox.

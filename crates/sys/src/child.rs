@@ -20,7 +20,7 @@ use crate::errand::{Departure, Errand};
 use crate::init::Failure;
 use crate::program::Program;
 use crate::protocol::{self, MAX_FDS, RESULT_FD, Stage};
-use crate::{enclose, landlock, network, raw, routes, seccomp};
+use crate::{doors, enclose, landlock, network, raw, routes, seccomp};
 
 const BUILDING: u32 = 0;
 const BUILT: u32 = 1;
@@ -146,6 +146,7 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     if isolated {
         rustix::process::umask(Mode::from_raw_mode(0o022));
         network::leave_the_hosts()?;
+        doors::open(&blueprint.doors, start.control).map_err(at(Stage::Doors))?;
         // SAFETY: this process is a single thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) }
             .map_err(at(Stage::CgroupNamespace))?;

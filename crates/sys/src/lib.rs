@@ -13,6 +13,7 @@ pub mod cgroup;
 mod child;
 mod clone;
 pub mod descendants;
+pub mod doors;
 mod enclose;
 pub mod errand;
 pub mod farewell;

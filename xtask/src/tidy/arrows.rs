@@ -6,12 +6,13 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
     (STORE, &[CONTRACT]),
-    (ENGINE, &[CONTRACT, SYS, STORE]),
+    (EGRESS, &[CONTRACT]),
+    (ENGINE, &[CONTRACT, SYS, STORE, EGRESS]),
     (DOCKER, &[CONTRACT, ENGINE, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
     (PROJECT, &[CONTRACT]),
@@ -36,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
 const CONTRACT: &str = "cofferdam-contract";
 const SYS: &str = "cofferdam-sys";
 const STORE: &str = "cofferdam-store";
+const EGRESS: &str = "cofferdam-egress";
 const ENGINE: &str = "cofferdam-engine";
 const TOOLCHAIN: &str = "cofferdam-toolchain";
 const PROJECT: &str = "cofferdam-project";

@@ -8,6 +8,7 @@ mod file;
 mod history;
 mod load;
 mod mode;
+mod network;
 mod serve;
 mod serve_key;
 mod setting;

@@ -260,6 +260,9 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
         ServeKey::CallbacksAllowPrivate => {
             config.callbacks.policy.allow_private = text.parse::<Switch>()? == Switch::On;
         }
+        ServeKey::Net | ServeKey::NetPrivate | ServeKey::NetProxy => {
+            super::network::put(key, text, &mut runs.network)?;
+        }
         ServeKey::OtlpEndpoint if text == NONE => config.otlp.endpoint = None,
         ServeKey::OtlpEndpoint => {
             let endpoint = Endpoint::parse(text).map_err(|bad| bad.to_string())?;
@@ -321,6 +324,8 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
         ServeKey::RememberRuns => runs.remembered.to_string(),
         ServeKey::RememberSize => runs.remembered_bytes.to_string(),
         ServeKey::Grace => format_duration(config.grace),
+        ServeKey::Net => runs.network.to_string(),
+        ServeKey::NetPrivate => said.unwrap_or("refuse").to_owned(),
         ServeKey::OtlpServiceName => config.otlp.service_name.clone(),
         ServeKey::OtlpSampling => config.otlp.ratio.to_string(),
         ServeKey::Log => said.unwrap_or(log::DEFAULT).to_owned(),
@@ -328,6 +333,7 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
             said.unwrap_or("false").to_owned()
         }
         ServeKey::OtlpEndpoint
+        | ServeKey::NetProxy
         | ServeKey::Languages
         | ServeKey::ControlPlane
         | ServeKey::ControlPlaneTokenFile
@@ -447,6 +453,9 @@ mod tests {
             ServeKey::ControlPlane | ServeKey::OtlpEndpoint => "http://127.0.0.1:7",
             ServeKey::CallbacksAllow => "*.example.com",
             ServeKey::CallbacksAllowLoopback | ServeKey::CallbacksAllowPrivate => "true",
+            ServeKey::Net => "allow=*.example.com:443",
+            ServeKey::NetPrivate => "allow",
+            ServeKey::NetProxy => "http://127.0.0.1:7",
             ServeKey::OtlpServiceName => "dam",
             ServeKey::OtlpSampling => "0.25",
             ServeKey::Log => "debug",

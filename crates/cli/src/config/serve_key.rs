@@ -35,6 +35,9 @@ pub(crate) enum ServeKey {
     CallbacksAllow,
     CallbacksAllowLoopback,
     CallbacksAllowPrivate,
+    Net,
+    NetPrivate,
+    NetProxy,
     OtlpEndpoint,
     OtlpServiceName,
     OtlpSampling,
@@ -52,7 +55,7 @@ pub(crate) enum Many {
 pub(crate) const SECTIONS: [&str; 3] = ["callbacks", "otlp", "patience"];
 
 impl ServeKey {
-    pub(crate) const ALL: [Self; 36] = [
+    pub(crate) const ALL: [Self; 39] = [
         Self::Listen,
         Self::Concurrency,
         Self::Queue,
@@ -85,6 +88,9 @@ impl ServeKey {
         Self::CallbacksAllow,
         Self::CallbacksAllowLoopback,
         Self::CallbacksAllowPrivate,
+        Self::Net,
+        Self::NetPrivate,
+        Self::NetProxy,
         Self::OtlpEndpoint,
         Self::OtlpServiceName,
         Self::OtlpSampling,
@@ -126,6 +132,9 @@ impl ServeKey {
             Self::CallbacksAllow => "callbacks.allow",
             Self::CallbacksAllowLoopback => "callbacks.allow_loopback",
             Self::CallbacksAllowPrivate => "callbacks.allow_private",
+            Self::Net => "net",
+            Self::NetPrivate => "net_private",
+            Self::NetProxy => "net_proxy",
             Self::OtlpEndpoint => "otlp.endpoint",
             Self::OtlpServiceName => "otlp.service_name",
             Self::OtlpSampling => "otlp.sampling",
@@ -168,6 +177,9 @@ impl ServeKey {
             Self::CallbacksAllow => Some("--callback-allow"),
             Self::CallbacksAllowLoopback => Some("--callback-allow-loopback"),
             Self::CallbacksAllowPrivate => Some("--callback-allow-private"),
+            Self::Net => Some("--net"),
+            Self::NetPrivate => Some("--net-private"),
+            Self::NetProxy => Some("--net-proxy"),
             Self::OtlpEndpoint => Some("--otlp-endpoint"),
             Self::OtlpServiceName => Some("--otlp-service-name"),
             Self::OtlpSampling => Some("--otlp-sampling"),

@@ -219,6 +219,9 @@ serve.control_plane_token_file  none                         default
 serve.session_id                none                         default
 serve.callbacks.allow_loopback  false                        default
 serve.callbacks.allow_private   false                        default
+serve.net                       none                         default
+serve.net_private               refuse                       default
+serve.net_proxy                 none                         default
 serve.otlp.endpoint             none                         default
 serve.otlp.service_name         cofferdam                    default
 serve.otlp.sampling             1                            default
@@ -230,7 +233,7 @@ serve.log                       info                         default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 34));
+        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 37));
         assert_eq!(
             shown[4],
             json!({

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::mode::{Deed, Mode, NetworkReach, Rule, Violation};
+use cofferdam_contract::network::Network;
 use cofferdam_contract::problem::Problems;
 use serde_json::{Value, json};
 
@@ -53,6 +54,10 @@ pub(super) fn rows(merged: &Merged) -> Vec<Row> {
         (value, merged.serve.origin(key).clone())
     };
     let backend = merged.backend.value;
+    // What a daemon gives at most; a run of one's own says it with a flag.
+    let net = served(ServeKey::Net);
+    let reach = net.0.parse::<Network>();
+    let reach = reach.map_or(NetworkReach::None, |network| NetworkReach::from(&network));
     let plane = served(ServeKey::ControlPlane);
     let traces = served(ServeKey::OtlpEndpoint);
     let pull = docker(DockerKey::Pull);
@@ -62,10 +67,7 @@ pub(super) fn rows(merged: &Merged) -> Vec<Row> {
             (backend.as_str().to_owned(), merged.backend.origin.clone()),
             Some(Deed::Run(backend)),
         ),
-        (
-            ("none".to_owned(), Origin::Default),
-            Some(Deed::Network(NetworkReach::None)),
-        ),
+        (net.clone(), Some(Deed::Network(reach))),
         (pull.clone(), (pull.0 != "never").then_some(Deed::Pull)),
         (daemon.clone(), Some(Deed::Daemon(&daemon.0))),
         (

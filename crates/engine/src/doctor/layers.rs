@@ -51,6 +51,7 @@ impl Walls {
             listener: Listener::Absent,
             routes: cofferdam_sys::blueprint::Routes::Ignored,
             landlock: None,
+            doors: Vec::new(),
             cpus: Vec::new(),
             lease: None,
         };

@@ -16,6 +16,7 @@ use super::identity::Trees;
 use super::view;
 use crate::error::EngineError;
 use crate::host::{Host, Privilege};
+use crate::outlet;
 use crate::program::HOME;
 use crate::walls::Walls;
 
@@ -64,7 +65,7 @@ pub(crate) fn steps(
     builder.scratch_places()?;
     builder.devices(&walls.devices)?;
     builder.proc(visible_cpus, host)?;
-    builder.etc(&walls.root)?;
+    builder.etc(walls)?;
     builder.mounts(walls, trees)?;
     builder.workspace(walls, trees)?;
     builder.finish()
@@ -257,12 +258,18 @@ impl Builder {
         Ok(())
     }
 
-    fn etc(&mut self, root: &Root) -> Result<(), EngineError> {
+    fn etc(&mut self, walls: &Walls) -> Result<(), EngineError> {
         self.make_dir("/etc", 0o755)?;
         for (path, content) in view::ETC_FILES {
             self.attach.push(Step::WriteFile {
                 path: c_text(path)?,
                 content: content.as_bytes().to_vec(),
+            });
+        }
+        if !walls.doors.is_empty() {
+            self.attach.push(Step::WriteFile {
+                path: c_text("/etc/resolv.conf")?,
+                content: outlet::resolver_file().into_bytes(),
             });
         }
         for (target, path) in LINKS {
@@ -271,7 +278,7 @@ impl Builder {
                 path: c_text(path)?,
             });
         }
-        if *root != Root::HostUsr {
+        if walls.root != Root::HostUsr {
             return Ok(());
         }
         if let Ok(zone) = std::fs::read_link("/etc/localtime") {

@@ -116,6 +116,7 @@ pub(super) fn closing(record: &RunRecord, mut collected: Collected) -> Closing {
         artifacts: collected.artifacts,
         left_out: collected.left_out,
         results: None,
+        network: record.network.clone(),
     }
 }
 
@@ -150,6 +151,10 @@ pub(super) fn redact_closing(closing: &mut Closing, rules: &Rules) -> u64 {
     }
     for denial in &mut closing.denials {
         clean(&mut denial.what);
+    }
+    for event in closing.network.iter_mut().flat_map(|told| &mut told.events) {
+        clean(&mut event.host);
+        event.why.iter_mut().for_each(&mut clean);
     }
     for change in closing.changes.iter_mut().flatten() {
         clean(&mut change.path);
