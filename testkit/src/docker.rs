@@ -160,22 +160,32 @@ impl Dockerd {
 pub(crate) fn pack_image(dir: &Path) -> PathBuf {
     let root = dir.join("image");
     let bin = root.join("bin");
-    fs::create_dir_all(&bin).unwrap();
+    put_busybox(&bin);
+    fs::write(bin.join("not-executable"), "x").unwrap();
+    fs::create_dir(root.join("tmp")).unwrap();
+    let sticky = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    fs::set_permissions(root.join("tmp"), sticky).unwrap();
+    pack(&root)
+}
+
+/// The archive of a root file system, beside it.
+pub fn pack(root: &Path) -> PathBuf {
+    let archive = root.with_extension("tar");
+    let mut pack = Command::new("tar");
+    pack.arg("-C").arg(root).arg("-cf").arg(&archive).arg(".");
+    succeed(&mut pack);
+    archive
+}
+
+/// Makes a directory with busybox and all that it can be.
+pub fn put_busybox(bin: &Path) {
+    fs::create_dir_all(bin).unwrap();
     let busybox = which("busybox").unwrap();
     fs::copy(&busybox, bin.join("busybox")).unwrap();
     let applets = succeed(Command::new(&busybox).arg("--list"));
     for applet in applets.lines().filter(|&applet| applet != "busybox") {
         std::os::unix::fs::symlink("busybox", bin.join(applet)).unwrap();
     }
-    fs::write(bin.join("not-executable"), "x").unwrap();
-    fs::create_dir(root.join("tmp")).unwrap();
-    let sticky = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
-    fs::set_permissions(root.join("tmp"), sticky).unwrap();
-    let archive = dir.join("image.tar");
-    let mut pack = Command::new("tar");
-    pack.arg("-C").arg(&root).arg("-cf").arg(&archive).arg(".");
-    succeed(&mut pack);
-    archive
 }
 
 impl Drop for Dockerd {

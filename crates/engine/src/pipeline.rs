@@ -40,7 +40,7 @@ use crate::outlet::Outlet;
 use crate::plan::{self, Channel, Enclosure, Plan};
 use crate::pool::Seat;
 use crate::stand::Stand;
-use crate::supervise::{self, Ended, Running};
+use crate::supervise::{self, Clearing, Ended, Running};
 use crate::walls;
 use crate::watch::Watch;
 
@@ -106,7 +106,7 @@ pub fn run_in(
     };
     let plan = plan::plan(grant, host, streams.evidence, channel)?;
     let cancel = streams.cancel;
-    let seat = seat.filter(|seat| seat.fits(&plan));
+    let seat = seat.and_then(|seat| seat.fitted(&plan));
     let bin = seat.as_ref().map(Seat::bin);
     let running = start(plan, seat, streams, host, Birth { run_id, started_at })?;
     let mut ended =
@@ -185,6 +185,10 @@ fn start<'a>(
     }
     let children_before = adopt_orphans(&enclosure)?;
     let copied = seat.as_ref().and_then(Seat::copied);
+    let clearing = match seat {
+        Some(_) => Clearing::Later,
+        None => Clearing::Meanwhile,
+    };
     let stand = match seat {
         Some(seat) => seat.take(errand)?,
         None => {
@@ -260,6 +264,7 @@ fn start<'a>(
         group,
         janitor,
         told,
+        clearing,
     })
 }
 

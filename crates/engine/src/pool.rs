@@ -86,6 +86,8 @@ struct State {
     discarded: Vec<Seat>,
     figures: Figures,
     stopping: bool,
+    /// A run has just begun: nothing is built beside it before this, or before it ends, or before somebody lacks a sandbox.
+    rest_until: Option<Instant>,
 }
 
 /// What a pool has done so far, and what waits in it.
@@ -131,6 +133,8 @@ const DESCRIPTORS: usize = 32;
 /// Between two looks at what has become old.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
+/// Most runs are over before this, and have the processors to themselves.
+const REST: Duration = Duration::from_millis(5);
 /// More than these wait for the pool's thread only where it does not keep up; then whoever leaves more takes the time.
 const MOST_WASTE: usize = 32;
 /// What is asked for once is not built ahead, and of so many kinds the one that was not asked for longest makes place: nobody fills the pool with what nobody wants.
@@ -194,8 +198,14 @@ impl Pool {
         // Their end takes time, which the pool's thread has.
         state.discarded.append(&mut dead);
         match &seat {
-            Some(_) => state.figures.taken += 1,
-            None => state.figures.missed += 1,
+            Some(_) => {
+                state.figures.taken += 1;
+                state.rest_until = Some(now + REST);
+            }
+            None => {
+                state.figures.missed += 1;
+                state.rest_until = None;
+            }
         }
         drop(state);
         self.shared.wake.notify_one();
@@ -329,10 +339,18 @@ impl Shared {
                 state = self.state();
                 continue;
             }
-            let Some((shape, bounds)) = self.next(&mut state, now) else {
-                // What has made place goes first.
+            let rest = state
+                .rest_until
+                .map(|until| until.saturating_duration_since(now))
+                .filter(|rest| !rest.is_zero());
+            let next = match rest {
+                Some(_) => None,
+                None => self.next(&mut state, now),
+            };
+            let Some((shape, bounds)) = next else {
+                // What has just made place goes first.
                 if state.discarded.is_empty() {
-                    let waited = self.wake.wait_timeout(state, LOOK_EVERY);
+                    let waited = self.wake.wait_timeout(state, rest.unwrap_or(LOOK_EVERY));
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
                 continue;
@@ -356,9 +374,9 @@ impl Shared {
         drop(left);
     }
 
-    /// Takes out what has waited too long, and what nobody asks for.
+    /// Takes out what has made place, what has waited too long, and what nobody asks for.
     fn old(&self, state: &mut State, now: Instant) -> Vec<Seat> {
-        let mut old = Vec::new();
+        let mut old = std::mem::take(&mut state.discarded);
         for kind in &mut state.kinds {
             if now.duration_since(kind.last_asked) > self.bounds.idle_for {
                 kind.wanted = 0;
@@ -427,6 +445,7 @@ impl Shared {
             stand,
             workspace,
             interpreter: shape.interpreter.clone(),
+            written: Vec::new(),
             since: Instant::now(),
         })
     }

@@ -7,7 +7,7 @@ use cofferdam_sys::cgroup::{Bounds, RunGroup};
 use cofferdam_sys::errand::Errand;
 use cofferdam_sys::guest::Entrances;
 use cofferdam_sys::janitor::Janitor;
-use cofferdam_sys::launch::{self, Mounts, Sandbox};
+use cofferdam_sys::launch::{self, Sandbox};
 use cofferdam_sys::protocol::Event;
 use rustix::io::Errno;
 
@@ -29,16 +29,18 @@ pub(crate) struct Stand {
 /// What is left of a run that nothing needs any more. Dropping it takes time.
 #[derive(Debug, Default)]
 pub(crate) struct Waste {
-    /// Still to be taken down.
-    _mounts: Option<Mounts>,
+    /// Perhaps not gone yet; with its mounts.
+    _sandbox: Option<Sandbox>,
+    _group: Option<RunGroup>,
     /// Removing the groups; dropping it waits for that.
     _janitor: Option<Janitor>,
 }
 
 impl Waste {
-    pub(crate) fn new(mounts: Option<Mounts>, janitor: Option<Janitor>) -> Self {
+    pub(crate) fn new(sandbox: Sandbox, group: Option<RunGroup>, janitor: Option<Janitor>) -> Self {
         Self {
-            _mounts: mounts,
+            _sandbox: Some(sandbox),
+            _group: group,
             _janitor: janitor,
         }
     }
@@ -139,7 +141,10 @@ impl Stand {
             .map_err(EngineError::system("start the process that clears up"))?;
         let group = RunGroup::create(&host.cgroups, name, bounds).map_err(unavailable_group)?;
         // The first look at a counter opens it, which need not be done while somebody waits.
-        group.as_ref().map(RunGroup::counters);
+        if let Some(group) = &group {
+            group.counters();
+            group.is_deserted();
+        }
         Ok(Self {
             sandbox,
             group,

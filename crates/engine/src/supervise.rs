@@ -60,9 +60,19 @@ pub(crate) struct Running<'a> {
     pub(crate) cancel: Option<BorrowedFd<'a>>,
     /// What the sandbox said before there was a run.
     pub(crate) told: Vec<Event>,
+    pub(crate) clearing: Clearing,
 }
 
-/// A run that is over: nothing of it is left but this, once the janitor has ended.
+/// When what is left of a run in which nobody is left is cleared away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clearing {
+    /// It begins before the record is made, whose caller waits for both.
+    Meanwhile,
+    /// Somebody else has the time, once the record is there.
+    Later,
+}
+
+/// A run that is over: nothing of it is left but this, once its waste is gone.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) waste: Waste,
@@ -350,13 +360,21 @@ impl Supervisor<'_> {
             if report.is_failure() {
                 disk = self.run.watch.met_disk_limit();
             }
-            self.kill();
-            self.begin_removal();
-            // While init goes: letting go of these takes time too.
-            self.listener = None;
-            self.run.group = None;
-            self.run.feed.close();
-            self.reap()?;
+            if self.is_deserted() {
+                // Nobody is left who could write anything, or would have to be waited for.
+                if self.run.clearing == Clearing::Meanwhile {
+                    self.kill();
+                    self.begin_removal();
+                }
+            } else {
+                self.kill();
+                self.begin_removal();
+                // While init goes: letting go of these takes time too.
+                self.listener = None;
+                self.run.group = None;
+                self.run.feed.close();
+                self.reap()?;
+            }
             counters
         } else {
             self.kill();
@@ -397,7 +415,7 @@ impl Supervisor<'_> {
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
         told.correct(&mut usage);
         Ok(Ended {
-            waste: Waste::new(self.run.sandbox.take_mounts(), self.run.janitor),
+            waste: Waste::new(self.run.sandbox, self.run.group, self.run.janitor),
             terms: self.run.terms,
             ending,
             usage,
@@ -427,6 +445,15 @@ impl Supervisor<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether nobody but init is left, which ends with its sandbox.
+    fn is_deserted(&self) -> bool {
+        let is_walled = matches!(
+            self.run.sandbox.blueprint().isolation,
+            Isolation::Namespaces(_)
+        );
+        is_walled && self.run.group.as_ref().is_some_and(RunGroup::is_deserted)
     }
 
     fn begin_removal(&mut self) {

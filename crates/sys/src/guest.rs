@@ -285,9 +285,9 @@ fn leave_everything() -> Result<(), Errno> {
     child::drop_capabilities()
 }
 
-/// The system calls that an interpreter makes by number, as it reads them.
+/// The numbers of the system calls that an interpreter makes, of the messages it exchanges and of the stages it passes, as it reads them.
 pub fn numbers() -> String {
-    [
+    let calls = [
         ("capset", libc::SYS_capset),
         ("clone3", libc::SYS_clone3),
         ("close_range", libc::SYS_close_range),
@@ -299,7 +299,28 @@ pub fn numbers() -> String {
         ("seccomp", libc::SYS_seccomp),
         ("setns", libc::SYS_setns),
         ("unshare", libc::SYS_unshare),
-    ]
-    .map(|(name, number)| format!("{name}={number}"))
-    .join(" ")
+    ];
+    let stages = [
+        ("descriptors", Stage::Descriptors),
+        ("network", Stage::NetworkNamespace),
+        ("loopback", Stage::Loopback),
+        ("identity", Stage::Identity),
+        ("root", Stage::OldRoot),
+        ("landlock", Stage::Landlock),
+        ("capabilities", Stage::Capabilities),
+        ("clone", Stage::Clone),
+        ("cgroup", Stage::Cgroup),
+        ("cgroup-namespace", Stage::CgroupNamespace),
+        ("rlimits", Stage::Rlimits),
+        ("affinity", Stage::Affinity),
+        ("cwd", Stage::Cwd),
+        ("privileges", Stage::NoNewPrivs),
+        ("seccomp", Stage::Seccomp),
+        ("exec", Stage::Exec),
+    ];
+    let calls = calls.map(|(name, number)| format!("{name}={number}"));
+    let kinds = protocol::KINDS_OF_GUESTS.map(|(name, kind)| format!("kind.{name}={kind}"));
+    let stages = stages.map(|(name, stage)| format!("stage.{name}={}", stage.to_wire()));
+    let words: Vec<String> = calls.into_iter().chain(kinds).chain(stages).collect();
+    words.join(" ")
 }

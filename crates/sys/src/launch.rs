@@ -25,7 +25,8 @@ pub struct Sandbox {
     pidfd: OwnedFd,
     control: OwnedFd,
     reaped: bool,
-    mounts: Option<Mounts>,
+    /// A hold on its mounts: while there is one, init can end without taking them down.
+    _mounts: Option<OwnedFd>,
     /// Init's end of the control socket, for a program's process that comes from elsewhere.
     door: Option<OwnedFd>,
     guest: Option<Guest>,
@@ -33,12 +34,6 @@ pub struct Sandbox {
     guests_group: Option<Pid>,
     /// What init reads, for as long as it lives: for ever, where its end could not be seen.
     inner: ManuallyDrop<Box<Inner>>,
-}
-
-/// A hold on the mounts of a sandbox. As long as there is one, the sandbox can end without taking its mounts down, for which whoever waits for its end would wait too.
-#[derive(Debug)]
-pub struct Mounts {
-    _namespace: OwnedFd,
 }
 
 /// Everything that init may look at in memory that it shares with us.
@@ -158,7 +153,7 @@ fn start(
         pidfd,
         control: ours,
         reaped: false,
-        mounts: None,
+        _mounts: None,
         door,
         guest: None,
         guests_group: None,
@@ -222,18 +217,11 @@ fn become_init(inner: &Inner, order: Order) -> ! {
 }
 
 impl Sandbox {
-    /// From now on somebody else takes the mounts down: whoever lets go of what [`Self::take_mounts`] gives. Where the kernel does not allow it, all stays as it is.
+    /// From now on its mounts are taken down when this value goes, and not while init ends, for which whoever waits for that would wait too. Where the kernel does not allow it, all stays as it is.
     pub fn hold_mounts_best_effort(&mut self) {
         let path = format!("/proc/{}/ns/mnt", self.pid());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
-        self.mounts = opened.ok().map(|namespace| Mounts {
-            _namespace: namespace,
-        });
-    }
-
-    pub fn take_mounts(&mut self) -> Option<Mounts> {
-        self.mounts.take()
+        self._mounts = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok();
     }
 
     /// Sleeps until init has anything to say, or a guest has ended, or for `at_most`. Nothing is read.

@@ -155,7 +155,7 @@ impl Stage {
             .map_or("a step of the blueprint", |(_, words)| words)
     }
 
-    fn to_wire(self) -> u32 {
+    pub(crate) fn to_wire(self) -> u32 {
         match self {
             Self::Step(index) => Self::STEP_BASE + index,
             fixed => Self::FIXED
@@ -175,6 +175,18 @@ impl Stage {
         }
     }
 }
+
+/// The kinds of messages that a process from elsewhere says and hears, by the names it knows them by.
+pub(crate) const KINDS_OF_GUESTS: [(&str, u8); 8] = [
+    ("setup-failed", KIND_SETUP_FAILED),
+    ("started", KIND_STARTED),
+    ("exec-failed", KIND_EXEC_FAILED),
+    ("listener", KIND_LISTENER),
+    ("waiting", KIND_WAITING),
+    ("routes", KIND_ROUTES),
+    ("guest", KIND_GUEST),
+    ("go-with-result", KIND_GO_WITH_RESULT),
+];
 
 /// A small event as init writes it: kind and three numbers. Fixed size, so nothing is allocated inside.
 pub(crate) fn encode(kind_and_values: (u8, [u64; 3])) -> [u8; 32] {

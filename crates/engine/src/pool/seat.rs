@@ -33,6 +33,7 @@ impl Bin {
             return drop(waste);
         }
         state.waste.push(waste);
+        state.rest_until = None;
         drop(state);
         shared.wake.notify_one();
     }
@@ -48,6 +49,8 @@ pub struct Seat {
     pub(super) workspace: Option<PrivateDir>,
     /// What its program's process is a copy of.
     pub(super) interpreter: Option<Arc<Interpreter>>,
+    /// The errand as such a copy reads it, once there is one.
+    pub(super) written: Vec<u8>,
     pub(super) since: Instant,
 }
 
@@ -71,13 +74,18 @@ impl Seat {
             .map(|interpreter| interpreter.name.clone())
     }
 
-    /// Whether it can be used for this run; its bounds are set then.
-    pub(crate) fn fits(&self, plan: &Plan) -> bool {
+    /// It, made ready for this run, if it can be used for it.
+    pub(crate) fn fitted(mut self, plan: &Plan) -> Option<Self> {
         let is_built = matches!(&plan.enclosure, Enclosure::Walls(walls) if *walls == self.walls);
-        let is_spoken = self.interpreter.as_ref().is_none_or(|interpreter| {
-            interpreter.suits(&plan.terms.request) && plan.errand.written().len() <= MOST_WRITTEN
-        });
-        is_built && is_spoken && self.is_alive() && self.set(&plan.bounds).is_ok()
+        if let Some(interpreter) = &self.interpreter {
+            let written = plan.errand.written();
+            if !interpreter.suits(&plan.terms.request) || written.len() > MOST_WRITTEN {
+                return None;
+            }
+            self.written = written;
+        }
+        let is_ready = is_built && self.is_alive() && self.set(&plan.bounds).is_ok();
+        is_ready.then_some(self)
     }
 
     fn set(&self, bounds: &Bounds) -> Result<(), EngineError> {
@@ -104,7 +112,7 @@ impl Seat {
     pub(crate) fn take(mut self, errand: Errand) -> Result<Stand, EngineError> {
         let entrusted = match self.interpreter {
             None => self.stand.sandbox.entrust(errand),
-            Some(_) => self.stand.sandbox.entrust_guest(errand.written()),
+            Some(_) => self.stand.sandbox.entrust_guest(self.written),
         };
         match entrusted {
             Ok(()) => Ok(self.stand),

@@ -2,18 +2,18 @@
 # is the program's process: it gives up everything that the process of a cold start gives up, in the same order, waits for the word to go, and then is `__main__`.
 # Both are children of whoever started this Python, so that the kernel tells that one how they ended. The code of a run is read after the last wall stands.
 #
-# Loaded by `-c` over descriptor 0, a socket whose messages are: this text; the numbers of system calls and the modules to import; scripts, until an empty one; then a sandbox each.
+# Loaded by `-c` over descriptor 0, a socket whose messages are: this text; the numbers of system calls, messages and stages, and the modules to import; scripts, until an empty one; then a sandbox each.
 import sys
 
 # What an interpreter has imported when the first line of a script is read: no file beside the script takes its place.
 begun_with = set(sys.modules)
 
+import _io
 import atexit
 import ctypes
 import fcntl
 import gc
 import importlib.machinery
-import io
 import os
 import resource
 import signal
@@ -37,14 +37,13 @@ CAPABILITY_VERSION_3 = 0x20080522
 FILTER, SPEC_ALLOW, NEW_LISTENER, WAIT_KILLABLE = 1, 4, 8, 32
 SET_INTERFACE_FLAGS, UP_AND_RUNNING = 0x8914, 0x41
 
-# Kinds of messages, and stages in the order of the protocol.
-SETUP_FAILED, STARTED, EXEC_FAILED, LISTENER, WAITING, ROUTES, GUEST = 16, 18, 19, 20, 22, 23, 25
-GO, GO_WITH_RESULT = 2, 3
 JOIN_SESSION_KEYRING = 1
-STAGES = ("descriptors", "network", "loopback", "identity", "root", "landlock", "capabilities", "clone", "cgroup", "cgroup namespace", "rlimits", "affinity", "cwd", "privileges", "seccomp", "exec")
+
+REHEARSED = b"print(1)\n"
 
 raw = ctypes.CDLL(None, use_errno=True).syscall
 raw.restype = ctypes.c_long
+# Of system calls, kinds of messages and stages, as the other side has them.
 numbers = {}
 # Scripts that most runs begin with, as they were read and as they were compiled.
 known = {}
@@ -66,11 +65,11 @@ def at(stage, work, *arguments):
     try:
         return work(*arguments)
     except OSError as error:
-        raise Failed(STAGES.index(stage), error.errno or 0) from None
+        raise Failed(stage, error.errno or 0) from None
 
 
 def message(kind, *values):
-    return struct.pack("=B7x3Q", kind, *(values + (0, 0, 0))[:3])
+    return struct.pack("=B7x3Q", numbers["kind." + kind], *(values + (0, 0, 0))[:3])
 
 
 def receive(door):
@@ -179,7 +178,7 @@ def enter(data, fds):
         leave_session_keyring()
         at("network", call, "unshare", NEW_NETWORK)
         at("loopback", raise_loopback)
-        at("cgroup namespace", call, "unshare", NEW_CGROUP)
+        at("cgroup-namespace", call, "unshare", NEW_CGROUP)
         pid, descriptor = at("clone", copy)
         if pid != 0:
             os._exit(0)
@@ -202,16 +201,17 @@ def check_root(expected):
 def introduce(door):
     """Until this is said, the process is known by its group, which it leaves afterwards."""
     own = os.pidfd_open(os.getpid())
-    socket.send_fds(door, [message(GUEST)], [own])
+    socket.send_fds(door, [message("guest")], [own])
     os.close(own)
 
 
 def tell(door, error):
     """The supervisor hears why nothing was run; it is never taken for the program's own end."""
-    failed = error if isinstance(error, Failed) else Failed(0, getattr(error, "errno", None) or 5)
-    kind = EXEC_FAILED if STAGES[failed.args[0]] in ("cwd", "exec") else SETUP_FAILED
+    failed = error if isinstance(error, Failed) else Failed("descriptors", getattr(error, "errno", None) or 5)
+    stage, errno = failed.args
+    kind = "exec-failed" if stage in ("cwd", "exec") else "setup-failed"
     try:
-        door.send(message(kind, *failed.args))
+        door.send(message(kind, numbers["stage." + stage], errno))
     finally:
         os._exit(127)
 
@@ -231,9 +231,20 @@ def wall_in(door, program, routes, cpus, ruleset):
     call("prctl", SET_DUMPABLE, 1, 0, 0, 0)
     if cpus:
         at("affinity", os.sched_setaffinity, 0, cpus)
+    rehearse()
     listener = at("seccomp", install, program)
-    socket.send_fds(door, [message(LISTENER)], [listener])
+    socket.send_fds(door, [message("listener")], [listener])
     os.close(listener)
+
+
+def rehearse():
+    """What takes a run longest, done for nobody: memory that is shared until it is written to becomes this process's own before anybody waits for it. Nothing else is left of it. More of a run could be
+    rehearsed, but each process that waits would hold more memory."""
+    run(module_of(NOWHERE), NOWHERE, REHEARSED)
+    flush(0)
+    gc.collect()
+    # What is there now is not looked at again when the run ends.
+    gc.freeze()
 
 
 def send_routes(door):
@@ -241,7 +252,7 @@ def send_routes(door):
         files = [os.open("/proc/self/net/" + name, os.O_RDONLY | os.O_CLOEXEC) for name in ("snmp", "snmp6")]
     except OSError:
         return
-    socket.send_fds(door, [message(ROUTES)], files)
+    socket.send_fds(door, [message("routes")], files)
     for file in files:
         os.close(file)
 
@@ -262,10 +273,9 @@ def await_word(door):
     """The errand and its descriptors. From here on this is a program like any other."""
     data, fds = receive(door)
     limits, cwd, count, *texts = data[1:].split(b"\0")
-    texts = [os.fsdecode(text) for text in texts]
-    arguments, environment = texts[: int(count)], texts[int(count) :]
+    arguments, environment = [os.fsdecode(text) for text in texts[: int(count)]], texts[int(count) :]
     standard, rest = fds[:3], fds[3:]
-    result = rest.pop(0) if data[0] == GO_WITH_RESULT else None
+    result = rest.pop(0) if data[0] == numbers["kind.go-with-result"] else None
     for group in rest:
         at("cgroup", os.write, group, b"0")
     at("cwd", os.chdir, cwd)
@@ -282,42 +292,54 @@ def await_word(door):
         number, value = map(int, limit.split(b":"))
         value = min(value, (1 << 63) - 1)
         at("rlimits", resource.setrlimit, number, (value, value))
-    door.send(message(STARTED, time.monotonic_ns()))
+    door.send(message("started", time.monotonic_ns()))
     door.close()
     return arguments, environment
 
 
 def take_on(arguments, environment):
     """What the interpreter itself does between its start and the first line of a script."""
-    wanted = dict(text.split("=", 1) for text in environment)
-    for name in [name for name in os.environ if name not in wanted]:
-        del os.environ[name]
-    for name, value in wanted.items():
-        # Most are as they were when this interpreter started, and a write costs a copy of memory.
-        if os.environ.get(name) != value:
-            os.environ[name] = value
-    if "TZ" in wanted:
-        time.tzset()
-    move_home(wanted.get("HOME", NOWHERE))
+    take_environment(dict(text.split(b"=", 1) for text in environment))
     sys.orig_argv[:] = arguments
     sys.argv[:] = arguments[1:]
     path = os.path.join(os.getcwd(), sys.argv[0])
     try:
-        with open(path, "rb") as file:
-            source = file.read()
+        source = contents(path)
     except OSError as error:
         sys.stderr.write("%s: can't open file %r: [Errno %d] %s\n" % (sys.executable, path, error.errno, error.strerror))
         finish(2)
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
     make_room(sys.path[0])
+    sys.modules["__main__"] = main = module_of(path)
+    return main, path, source
+
+
+def take_environment(wanted):
+    """Names and values are bytes, as they are kept: most are as they were when this interpreter started, and whatever is looked at costs a copy of its memory."""
+    kept = os.environ._data
+    for name in [name for name in kept if name not in wanted]:
+        del os.environb[name]
+    for name, value in wanted.items():
+        if kept.get(name) != value:
+            os.environb[name] = value
+    if b"TZ" in wanted:
+        time.tzset()
+    move_home(os.fsdecode(wanted.get(b"HOME", os.fsencode(NOWHERE))))
+
+
+def contents(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def module_of(path):
     main = type(sys)("__main__")
     main.__annotations__ = {}
     main.__file__ = path
     main.__builtins__ = sys.modules["builtins"]
     main.__cached__ = None
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    sys.modules["__main__"] = main
-    return main, path, source
+    return main
 
 
 def move_home(home):
@@ -335,9 +357,11 @@ def make_room(directory):
         own = {name.partition(".")[0] for name in os.listdir(directory)}
     except OSError:
         return
-    hidden = [name for name in sys.modules if name.partition(".")[0] in own and name.partition(".")[0] not in begun_with]
-    for name in hidden:
-        del sys.modules[name]
+    own = {name for name in own if name in sys.modules and name not in begun_with}
+    if own:
+        for name in [name for name in sys.modules if name.partition(".")[0] in own]:
+            del sys.modules[name]
+            imported.discard(name)
 
 
 def compiled(path, source):
@@ -388,6 +412,16 @@ def end(main, error):
         threads._shutdown()
     atexit._run_exitfuncs()
     code = flush(code)
+    clear(main, main_file)
+    code = flush(code)
+    if is_interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    finish(code)
+
+
+def clear(main, main_file):
+    """Lets go of what the script made, in an order like that of an interpreter's end."""
     # Whatever is open and buffered reaches its file, in whatever order things go.
     flush_files()
     for module in reversed([main] + own_modules(os.path.dirname(main_file))):
@@ -396,28 +430,31 @@ def end(main, error):
                 module.__dict__[name] = None
     gc.collect()
     flush_files()
-    code = flush(code)
-    if is_interrupted:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    finish(code)
 
 
 def own_modules(directory):
     """Those that lie beside the script; the standard library has nothing to say at its end."""
-    modules = [module for name, module in list(sys.modules.items()) if name not in imported and type(module) is type(sys)]
-    return [module for module in modules if str(getattr(module, "__file__", None)).startswith(directory + "/")]
+    found = []
+    # The last first: before those that were here already there are no others.
+    for name, module in reversed(sys.modules.items()):
+        if name in imported:
+            break
+        if type(module) is type(sys) and str(getattr(module, "__file__", None)).startswith(directory + "/"):
+            found.append(module)
+    return found[::-1]
 
 
 def flush_files():
     """Of those that were opened since the copy was made."""
-    for kind in (io.TextIOWrapper, io.BufferedIOBase):
-        for thing in gc.get_objects():
-            try:
-                if issubclass(type(thing), kind) and not thing.closed:
-                    thing.flush()
-            except Exception:
-                pass
+    files = [thing for thing in gc.get_objects() if issubclass(type(thing), (_io.TextIOWrapper, _io._BufferedIOBase))]
+    # Those that write into others come first.
+    files.sort(key=lambda file: not issubclass(type(file), _io.TextIOWrapper))
+    for file in files:
+        try:
+            if not file.closed:
+                file.flush()
+        except Exception:
+            pass
 
 
 def flush(code):
@@ -445,7 +482,7 @@ def wait(door):
             door.close()
             return enter(data, fds)
         try:
-            socket.send_fds(door, [message(GUEST, pid)], [descriptor])
+            socket.send_fds(door, [message("guest", pid)], [descriptor])
         except OSError:
             os._exit(1)
         for fd in fds + [descriptor]:
@@ -481,9 +518,12 @@ def begin():
     imported.update(sys.modules)
     sys.stdout.flush()
     sys.path.pop(0)
-    gc.collect()
-    gc.freeze()
-    door.send(message(WAITING))
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+    # What comes into memory here is shared with all copies.
+    rehearse()
+    door.send(message("waiting"))
     return door
 
 

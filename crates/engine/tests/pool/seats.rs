@@ -134,9 +134,21 @@ fn one_that_was_killed_costs_nothing_but_time() {
         let record = place.run_seated("echo again", Limits::DEFAULT).unwrap();
         assert_eq!(record.stdout.data, "again\n");
     }
+    // What was found dead is gone, and nobody goes round in circles about it.
+    std::thread::sleep(Duration::from_millis(200));
+    let before = cpu_time();
+    std::thread::sleep(Duration::from_millis(400));
+    let used = cpu_time() - before;
+    assert!(used < Duration::from_millis(100), "{used:?} of CPU time");
     let data = place.data.clone();
     drop(place);
     assert_nothing_is_left(&data);
+}
+
+/// Of all threads of this process.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap()
 }
 
 #[test]

@@ -131,6 +131,14 @@ impl RunGroup {
         }
     }
 
+    /// Whether every process of the run has ended and been waited for. Nobody can tell where init is in the group too.
+    pub fn is_deserted(&self) -> bool {
+        match &self.version {
+            Version::V1(group) => group.is_deserted(),
+            Version::V2(_) => false,
+        }
+    }
+
     /// Ends every process in the group and lets no new one be born: for a run without a pid namespace.
     pub fn kill(&self) {
         match &self.version {

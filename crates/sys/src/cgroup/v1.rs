@@ -117,6 +117,10 @@ impl Group {
         }
     }
 
+    pub(super) fn is_deserted(&self) -> bool {
+        self.pids_current.number(dir_of(&self.pids)) == Some(0)
+    }
+
     /// No new process first, so that one pass over the members is enough.
     pub(super) fn kill(&self) {
         if let Some(pids) = dir_of(&self.pids) {
