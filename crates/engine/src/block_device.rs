@@ -8,6 +8,18 @@ use cofferdam_sys::cgroup::IoBounds;
 /// By major and minor number.
 pub(crate) type Devices = [Option<(u32, u32)>; IoBounds::MAX_DEVICES];
 
+/// What is asked for, on the disks that it is asked for.
+pub(crate) fn bounds(request: &Request) -> Option<IoBounds> {
+    let rates = request.limits.disk_io.at_most()?;
+    Some(IoBounds {
+        devices: of(request).ok()?,
+        read_bps: rates.read_bps,
+        write_bps: rates.write_bps,
+        read_iops: rates.read_iops,
+        write_iops: rates.write_iops,
+    })
+}
+
 /// The disks of the workspace and of what is mounted; without a workspace those of the root. In words, why one of them cannot be bounded.
 pub(crate) fn of(request: &Request) -> Result<Devices, String> {
     let root = match &request.root {

@@ -9,7 +9,7 @@ use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitNa
 use cofferdam_contract::request::{BackendName, Grant, MountAccess, Request, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
-use cofferdam_sys::cgroup::{Bounds, Hierarchy, IoBounds};
+use cofferdam_sys::cgroup::{Bounds, Hierarchy};
 use cofferdam_sys::errand::Errand;
 use cofferdam_sys::protocol::RESULT_FD;
 use cofferdam_sys::seccomp::{Listener, Variant, Variants};
@@ -184,14 +184,8 @@ impl Means {
         if means.hold_in_group(LimitName::Cpus) {
             means.bounds.cpu_milli = limits.cpus.at_most().map(CpuShare::milli);
         }
-        if let (true, Cap::AtMost(rates)) = (means.holds_disk_io(), limits.disk_io) {
-            means.bounds.io = Some(IoBounds {
-                devices: block_device::of(request).unwrap_or_default(),
-                read_bps: rates.read_bps,
-                write_bps: rates.write_bps,
-                read_iops: rates.read_iops,
-                write_iops: rates.write_iops,
-            });
+        if means.holds_disk_io() {
+            means.bounds.io = block_device::bounds(request);
         }
         if means.hold(LimitName::Cpus, Enforcer::Affinity) {
             means.variants = means.variants.with(Variant::PinCpus);

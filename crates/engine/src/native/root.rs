@@ -192,16 +192,13 @@ impl Builder {
     fn devices(&mut self, gpus: &[PathBuf]) -> Result<(), EngineError> {
         let own = DEVICES.iter().map(Path::new);
         for device in own.chain(gpus.iter().map(PathBuf::as_path)) {
-            self.make_parents(device)?;
-            let slot = self.clone_host(device, Access::Device)?;
-            self.attach.push(Step::WriteFile {
-                path: c_path(device)?,
-                content: Vec::new(),
-            });
-            self.attach.push(Step::Attach {
-                slot,
-                target: c_path(device)?,
-            });
+            if device.starts_with("/dev/dri") {
+                self.make_parents(device)?;
+            }
+            let (slot, target) = (self.clone_host(device, Access::Device)?, c_path(device)?);
+            let (path, content) = (target.clone(), Vec::new());
+            self.attach.push(Step::WriteFile { path, content });
+            self.attach.push(Step::Attach { slot, target });
         }
         Ok(())
     }
