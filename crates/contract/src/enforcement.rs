@@ -22,7 +22,6 @@ pub enum LimitName {
     Disk,
     OpenFiles,
     Cpus,
-    /// How fast disks are read and written.
     DiskIo,
 }
 
