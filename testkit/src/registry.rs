@@ -5,6 +5,9 @@ use std::process::{Child, Command, Stdio};
 
 use crate::docker::{skip, which};
 
+/// The password `secret`, as registries keep it.
+const SECRET: &str = "$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a";
+
 /// A registry on a port of its own.
 #[derive(Debug)]
 pub struct Registry {
@@ -16,6 +19,15 @@ pub struct Registry {
 impl Registry {
     /// `None` after saying what is missing; in CI that is a failure.
     pub fn start() -> Option<Self> {
+        Self::start_with("")
+    }
+
+    /// One that wants the user `me` with the password `secret`.
+    pub fn start_with_password() -> Option<Self> {
+        Self::start_with("auth: { htpasswd: { realm: test, path: PASSWORDS } }\n")
+    }
+
+    fn start_with(more: &str) -> Option<Self> {
         if which("docker-registry").is_none() {
             return skip("docker-registry");
         }
@@ -30,7 +42,10 @@ impl Registry {
             "version: 0.1\nstorage: {{ filesystem: {{ rootdirectory: {} }} }}\nhttp: {{ addr: \"{address}\" }}\n",
             data.display()
         );
-        std::fs::write(&config, text).unwrap();
+        let passwords = dir.path().join("passwords");
+        std::fs::write(&passwords, format!("me:{SECRET}\n")).unwrap();
+        let more = more.replace("PASSWORDS", passwords.to_str().unwrap());
+        std::fs::write(&config, format!("{text}{more}")).unwrap();
         let mut command = Command::new("docker-registry");
         command.arg("serve").arg(&config).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::piped());

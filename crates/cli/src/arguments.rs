@@ -103,8 +103,8 @@ pub(crate) struct RunArgs {
     /// With --language: the file that holds the code, or `-` for standard input. With --backend wasm: the module, component or .wat file.
     #[arg(value_name = "FILE", help_heading = "Source code")]
     pub(crate) file: Option<PathBuf>,
-    /// The command and its arguments, after `--`; with --language or a module, its arguments.
-    #[arg(last = true, required_unless_present_any = ["language", "file"], value_name = "CMD")]
+    /// The command and its arguments, after `--`; with --language or a module, its arguments; with --image, what the image starts when absent.
+    #[arg(last = true, required_unless_present_any = ["language", "file", "image"], value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 
     /// Run source code in this language instead of a command: `python`, `javascript`, `c`, …; docs/languages.md lists them.
@@ -222,7 +222,7 @@ pub(crate) struct RunArgs {
 /// What the docker backend is told besides the limits.
 #[derive(Debug, Clone, PartialEq, Args, Default)]
 pub(crate) struct ContainerArgs {
-    /// With --backend docker: the image that the command sees as its root: `python:3.13`, `NAME@sha256:…` or an id.
+    /// The image that the command sees as its root: `python:3.13`, `NAME@sha256:…` or an id; in the native backend one that `cofferdam images` has unpacked.
     #[arg(long, value_name = "IMAGE", help_heading = "Containers")]
     pub(crate) image: Option<String>,
     /// With --backend docker: the OCI runtime, one that the daemon knows: `runc`, `crun`, `runsc`, `kata` [default: the daemon's].

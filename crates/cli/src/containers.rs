@@ -28,8 +28,13 @@ pub(crate) fn settings(merged: &Merged, args: &ContainerArgs) -> Result<Settings
     if merged.backend.value == BackendName::Docker {
         return Ok(daemon::with_bar(settings));
     }
+    // An image is a root of the native backend too.
+    let image = match merged.backend.value {
+        BackendName::Native => &None,
+        _ => &args.image,
+    };
     let given = [
-        ("--image", &args.image),
+        ("--image", image),
         ("--runtime", &args.runtime),
         ("--pull", &args.pull),
     ];

@@ -21,6 +21,7 @@ use cofferdam_contract::task::{SourceTask, Task};
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_images::Rootfs;
 use cofferdam_server::backends::Asked;
 use cofferdam_store::DataDir;
 use cofferdam_store::model::RunKind;
@@ -33,6 +34,7 @@ use crate::failure::{self, Failure};
 use crate::history;
 use crate::language::{self, Prepared};
 use crate::policy;
+use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
 
@@ -48,6 +50,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let place = place(backend, args.workspace.as_deref());
     let (docker, merged) = containers::load(&places, backend, &args.container)?;
     policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
+    let image = rootfs::find(&args.container, backend, dir.as_ref())?;
     let settings = history::settings(places.config)?;
     let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
     if let Some(recording) = &mut recording {
@@ -58,7 +61,10 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let (envelope, record) = answer(
         &sealed,
         place,
-        &args.network.network(),
+        Given {
+            ceiling: &args.network.network(),
+            image: image.as_ref(),
+        },
         docker,
         dir.as_ref(),
         &args.worker,
@@ -99,23 +105,37 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
     }
 }
 
+/// What whoever runs a payload gives it.
+pub(crate) struct Given<'a> {
+    /// What it gets of the network at most.
+    pub(crate) ceiling: &'a Network,
+    /// The root that it sees, where that is an image.
+    pub(crate) image: Option<&'a Rootfs>,
+}
+
 /// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too, and so is code that does not compile; a sandbox that could not be
 /// built is none. Source code is laid out below `dir`.
 pub(crate) fn answer(
     sealed: &Sealed,
     place: RunPlace,
-    ceiling: &Network,
+    given: Given<'_>,
     docker: Settings,
     dir: Option<&DataDir>,
     worker: &str,
     recording: Option<Recording>,
 ) -> Result<(ResultEnvelope, RunRecord), Failure> {
+    let Given { ceiling, image } = given;
     let host = Host::detect();
     let at_most = capture(sealed)?;
     let code = match &sealed.payload().task {
         Task::Source(task) => Some(code(task, &place, dir, &host)?),
         Task::Command(_) | Task::Wasm(_) | Task::Project(_) => None,
     };
+    if code.is_some() && image.is_some() {
+        let message =
+            "--image: source tasks run with the interpreters of this machine; leave it out";
+        return Err(Failure::new(ErrorCode::BackendUnsupportedTask, message));
+    }
     let mut request = match &code {
         Some(code) => source_request(sealed, place, code),
         None => sealed.to_request(place).map_err(|unsupported| {
@@ -127,6 +147,9 @@ pub(crate) fn answer(
         .network
         .within(ceiling)
         .map_err(|problem| Failure::problems(ErrorCode::PayloadInvalid, &Problems::one(problem)))?;
+    if let Some(image) = image {
+        image.furnish(&mut request);
+    }
     let grant = Grant::new(request)
         .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
     let cancel = cofferdam_engine::cancel_on_signals()?;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_engine::error::EngineError;
+use cofferdam_images::ImageError;
 use cofferdam_store::StoreError;
 use cofferdam_store::sift::redact::{self, Rules};
 
@@ -64,6 +65,11 @@ impl Failure {
         }
     }
 
+    /// What it says, in one line.
+    pub(crate) fn words(&self) -> String {
+        self.lines.join("; ")
+    }
+
     /// Prints the message, one line for each problem, and returns the exit code of our own failures.
     pub(crate) fn report(self) -> ExitCode {
         let mut text = String::new();
@@ -85,6 +91,12 @@ impl From<EngineError> for Failure {
             EngineError::Invalid(problems) => Self::problems(error.code(), problems),
             other => Self::new(error.code(), other.to_string()),
         }
+    }
+}
+
+impl From<ImageError> for Failure {
+    fn from(error: ImageError) -> Self {
+        Self::new(error.code(), error.to_string())
     }
 }
 

@@ -15,7 +15,6 @@ mod export;
 mod failure;
 mod golden;
 mod history;
-#[cfg_attr(not(feature = "docker"), path = "images_absent.rs")]
 mod images;
 mod import;
 mod inputs;
@@ -25,6 +24,7 @@ mod man;
 mod policy;
 mod project;
 mod remote;
+mod rootfs;
 mod run;
 mod runs;
 mod seal;

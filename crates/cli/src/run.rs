@@ -26,6 +26,7 @@ use crate::history;
 use crate::inputs::{self, Each, OneInput};
 use crate::language::{self, Prepared};
 use crate::policy;
+use crate::rootfs;
 use crate::wasm;
 
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
@@ -72,7 +73,17 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     }
     let asked = wasm::asked(&mut args, merged.backend.value, code.is_some())?;
     let docker = containers::settings(&merged, &args.container)?;
-    let backends = containers::backends(history::place(places.data_dir.clone()).as_ref(), docker);
+    let dir = history::place(places.data_dir.clone());
+    let image = rootfs::find(&args.container, merged.backend.value, dir.as_ref())?;
+    if let Some(code) = image.as_ref().and(args.language.as_deref()) {
+        let fix = "runs with the interpreters of this machine; leave --image out, or run a command in the image";
+        return Err(Failure::problem("--language", code, fix));
+    }
+    if let Some(root) = image.as_ref().and(args.root.as_deref()) {
+        let fix = "is one root and --image another; leave one of them out";
+        return Err(Failure::problem("--root", &root.to_string_lossy(), fix));
+    }
+    let backends = containers::backends(dir.as_ref(), docker);
     let mut recording =
         history::recording(&args.history, places.data_dir.clone(), &merged.history)?;
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
@@ -89,6 +100,9 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     volumes.give(&mut request);
     if let Some(code) = &code {
         request.workspace = Some(code.workspace());
+    }
+    if let Some(image) = &image {
+        image.furnish(&mut request);
     }
     if let (Some(inputs), Some(code)) = (inputs, &code) {
         let each = Each {

@@ -16,11 +16,12 @@ use serde::Serialize;
 
 use crate::arguments::{Places, VerifyArgs};
 use crate::containers;
-use crate::execute;
+use crate::execute::{self, Given};
 use crate::failure::visible;
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::policy;
+use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
 
@@ -94,10 +95,14 @@ fn rerun(
     let (docker, merged) = containers::load(places, backend, &args.container)?;
     policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
     let place = execute::place(backend, args.workspace.as_deref());
+    let image = rootfs::find(&args.container, backend, dir)?;
     let (ours, _) = execute::answer(
         sealed,
         place,
-        &Network::Denied,
+        Given {
+            ceiling: &Network::Denied,
+            image: image.as_ref(),
+        },
         docker,
         dir,
         "verifier",

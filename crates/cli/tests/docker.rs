@@ -145,8 +145,8 @@ fn what_containers_are_told_comes_from_files_variables_and_flags() {
 
     refused(
         &place.run(&["run", "--image", IMAGE, "--", "true"]),
-        "input.invalid",
-        "add --backend docker",
+        "backend.unavailable",
+        "run it in a container with --backend docker",
     );
     refused(
         &place.run(&["run", "--backend", "docker", "--", "true"]),

@@ -2,7 +2,7 @@
 //! no backend starts anything.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::enforcement::LimitName;
 use crate::limits::Limits;
@@ -93,6 +93,31 @@ pub enum Root {
     HostUsr,
     /// A directory that holds a whole root file system; never written to.
     Dir(PathBuf),
+    /// An image that was unpacked; never written to.
+    Image(ImageRoot),
+}
+
+/// An unpacked image. What its digest says is what is in the directory, for as long as that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageRoot {
+    pub dir: PathBuf,
+    /// As it was asked for.
+    pub name: String,
+    /// `sha256:…` of its configuration, which holds the digests of its layers.
+    pub digest: String,
+    /// Who it says its programs are; here they are the sandbox's one user.
+    pub user: String,
+}
+
+impl Root {
+    /// The directory that holds it, where it is one.
+    pub fn dir(&self) -> Option<&Path> {
+        match self {
+            Self::HostUsr => None,
+            Self::Dir(dir) => Some(dir),
+            Self::Image(image) => Some(&image.dir),
+        }
+    }
 }
 
 /// The directory that the work is about, seen inside as [`Workspace::INSIDE`].

@@ -34,6 +34,9 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
         BackendName::Wasm => check_wasm(request, &mut found),
         BackendName::Docker => check_container(request, &mut found),
     }
+    if request.backend != BackendName::Native {
+        check_image(request, &mut found);
+    }
     found.extend(request.limits.problems());
     let shows_gpus = matches!(request.backend, BackendName::Native | BackendName::Docker);
     if request.gpus != Gpus::None && !shows_gpus {
@@ -162,9 +165,17 @@ fn check_places(request: &Request, found: &mut Vec<Problem>) {
     if let Some(workspace) = &request.workspace {
         check_source("workspace", &workspace.path, found);
     }
-    match &request.root {
-        Root::HostUsr => {}
-        Root::Dir(path) => check_source("root", path, found),
+    if let Some(path) = request.root.dir() {
+        check_source("root", path, found);
+    }
+}
+
+/// Only the native backend lays an unpacked image out as a root.
+fn check_image(request: &Request, found: &mut Vec<Problem>) {
+    if let Root::Image(image) = &request.root {
+        let backend = request.backend.as_str();
+        let fix = format!("the {backend} backend uses no images; use --backend native or docker");
+        found.push(Problem::new("image", &image.name, fix));
     }
 }
 
@@ -172,7 +183,7 @@ fn check_places(request: &Request, found: &mut Vec<Problem>) {
 fn check_without_isolation(request: &Request, found: &mut Vec<Problem>) {
     const FIX: &str = "use --backend native";
     match &request.root {
-        Root::HostUsr => {}
+        Root::HostUsr | Root::Image(_) => {}
         Root::Dir(path) => found.push(Problem::new(
             "root",
             path.display(),
@@ -222,7 +233,7 @@ fn check_outer_walls(request: &Request, found: &mut Vec<Problem>) {
 /// A WebAssembly program sees the directories that it is given and nothing else; there is no file system that could be laid over them.
 fn check_wasm(request: &Request, found: &mut Vec<Problem>) {
     match &request.root {
-        Root::HostUsr => {}
+        Root::HostUsr | Root::Image(_) => {}
         Root::Dir(path) => found.push(Problem::new(
             "root",
             path.display(),
@@ -271,7 +282,7 @@ fn check_wasm(request: &Request, found: &mut Vec<Problem>) {
 /// A container's root is its image, and nothing of the host is mounted into it: the workspace is copied.
 fn check_container(request: &Request, found: &mut Vec<Problem>) {
     match &request.root {
-        Root::HostUsr => {}
+        Root::HostUsr | Root::Image(_) => {}
         Root::Dir(path) => found.push(Problem::new(
             "root",
             path.display(),
@@ -388,7 +399,7 @@ mod tests {
     use crate::enforcement::LimitName;
     use crate::network::{Allowance, Hosts};
 
-    use crate::request::{Grant, MountAccess};
+    use crate::request::{Grant, ImageRoot, MountAccess};
     use crate::units::{Bytes, Cap};
 
     fn request() -> Request {
@@ -430,6 +441,29 @@ mod tests {
         assert_eq!(fields, ["root", "workspace", "cwd", "argv and env"]);
         request.cwd = Some(Workspace::INSIDE.into());
         assert_eq!(problems(&request).len(), 3);
+    }
+
+    #[test]
+    fn an_image_is_a_root_of_the_native_backend_alone() {
+        for backend in [
+            BackendName::Bubblewrap,
+            BackendName::Gvisor,
+            BackendName::Host,
+            BackendName::Wasm,
+            BackendName::Docker,
+        ] {
+            let mut request = request();
+            request.root = Root::Image(ImageRoot {
+                dir: "/images/x".into(),
+                name: "x:1".to_owned(),
+                digest: "sha256:0".to_owned(),
+                user: String::new(),
+            });
+            assert!(problems(&request).is_empty());
+            request.backend = backend;
+            let fields: Vec<String> = problems(&request).into_iter().map(|p| p.field).collect();
+            assert_eq!(fields, ["image"], "{backend:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! The images that a daemon has: listed, pulled, and removed when no container uses them.
 
-use bollard::query_parameters::{ListImagesOptions, PruneImagesOptionsBuilder};
+use std::io::Write;
+
+use bollard::models::ImageDeleteResponseItem;
+use bollard::query_parameters::{ListImagesOptions, PruneImagesOptionsBuilder, RemoveImageOptions};
 use cofferdam_engine::error::EngineError;
+use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use crate::course::on_this_thread;
@@ -74,6 +78,59 @@ pub fn pull(name: &str, settings: &Settings) -> Result<ListedImage, EngineError>
             size_bytes: found.size.and_then(|n| u64::try_from(n).ok()).unwrap_or(0),
             created: 0,
         })
+    })?
+}
+
+/// Removes a name, and the image with its last one.
+pub fn remove(name: &str, settings: &Settings) -> Result<Vec<String>, EngineError> {
+    image::check(name)?;
+    on_this_thread(async {
+        let client = daemon::connect(settings).await?.client;
+        let removed = client.remove_image(name, None::<RemoveImageOptions>, None);
+        let removed = removed.await.map_err(daemon::refused("remove the image"))?;
+        let what = |item: ImageDeleteResponseItem| item.deleted.or(item.untagged);
+        Ok(removed.into_iter().filter_map(what).collect())
+    })?
+}
+
+/// Whether the daemon has an image of this name.
+pub fn has(name: &str, settings: &Settings) -> Result<bool, EngineError> {
+    image::check(name)?;
+    on_this_thread(async {
+        let client = daemon::connect(settings).await?.client;
+        match client.inspect_image(name).await {
+            Ok(_) => Ok(true),
+            Err(error) if daemon::status(&error) == Some(404) => Ok(false),
+            Err(error) => Err(daemon::refused("look for the image")(error)),
+        }
+    })?
+}
+
+/// Writes an image as an archive, at most so many bytes of it.
+pub fn export(
+    name: &str,
+    to: &mut dyn Write,
+    at_most: u64,
+    settings: &Settings,
+) -> Result<(), EngineError> {
+    image::check(name)?;
+    let broken = |why: String| {
+        let fix = "look at the daemon's log, and at the room on the disk".to_owned();
+        daemon::unavailable(format!("`{name}` did not come whole: {why}"), fix)
+    };
+    on_this_thread(async {
+        let client = daemon::connect(settings).await?.client;
+        let client = daemon::patient(&client, settings.pull_patience);
+        let mut left = at_most;
+        let mut pieces = std::pin::pin!(client.export_image(name));
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(daemon::refused("take the image out"))?;
+            let rest = left.checked_sub(piece.len() as u64);
+            left = rest.ok_or_else(|| broken(format!("it is larger than {at_most} bytes")))?;
+            to.write_all(&piece)
+                .map_err(|error| broken(error.to_string()))?;
+        }
+        Ok(())
     })?
 }
 

@@ -4,6 +4,7 @@
 //! Start reading in [`course`].
 
 mod aftermath;
+pub mod build;
 mod container;
 pub mod course;
 mod daemon;

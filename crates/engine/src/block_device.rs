@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cofferdam_contract::request::{Request, Root};
+use cofferdam_contract::request::Request;
 use cofferdam_sys::cgroup::IoBounds;
 
 /// By major and minor number.
@@ -22,10 +22,7 @@ pub(crate) fn bounds(request: &Request) -> Option<IoBounds> {
 
 /// The disks of the workspace and of what is mounted; without a workspace those of the root. In words, why one of them cannot be bounded.
 pub(crate) fn of(request: &Request) -> Result<Devices, String> {
-    let root = match &request.root {
-        Root::HostUsr => Path::new("/usr"),
-        Root::Dir(dir) => dir,
-    };
+    let root = request.root.dir().unwrap_or(Path::new("/usr"));
     let work = request.workspace.as_ref();
     let work = work.map_or(root, |workspace| workspace.path.as_path());
     let mounts = request.mounts.iter().map(|mount| mount.source.as_path());

@@ -208,7 +208,7 @@ fn start<'a>(
             let (uid, gid) = (identity.outside_uid, identity.outside_gid);
             hand_over(uid, gid, ends.into_iter().flatten())?;
         }
-        terms.isolation = walls::isolation(&identity, host);
+        terms.isolation = walls::isolation(&identity, &terms.request.root, host);
         if terms.request.network != Network::Denied {
             let network = terms.request.network.to_string();
             terms.isolation.insert("network".to_owned(), network);

@@ -118,11 +118,27 @@ impl Walls {
 }
 
 /// What a record says about the walls that stood.
-pub(crate) fn isolation(identity: &Identity, host: &Host) -> BTreeMap<String, String> {
+pub(crate) fn isolation(identity: &Identity, root: &Root, host: &Host) -> BTreeMap<String, String> {
     let landlock = host
         .landlock_abi
         .map_or_else(|| "absent".to_owned(), |abi| format!("abi {abi}"));
     let uid = format!("{} (outside {})", identity.inside_uid, identity.outside_uid);
+    let image = match root {
+        Root::Image(image) => Some(image),
+        Root::HostUsr | Root::Dir(_) => None,
+    };
+    let image = image.map(|image| {
+        let user = match image.user.as_str() {
+            "" => "root",
+            user => user,
+        };
+        [
+            ("image", image.name.clone()),
+            ("image_digest", image.digest.clone()),
+            // There is one user here, whoever the image would have.
+            ("image_user", format!("{user}, as {}", identity.inside_uid)),
+        ]
+    });
     [
         ("namespaces", "user,pid,mount,net,ipc,uts,cgroup".to_owned()),
         ("root", "read-only".to_owned()),
@@ -131,6 +147,7 @@ pub(crate) fn isolation(identity: &Identity, host: &Host) -> BTreeMap<String, St
         ("uid", uid),
     ]
     .into_iter()
+    .chain(image.into_iter().flatten())
     .map(|(part, by)| (part.to_owned(), by))
     .collect()
 }

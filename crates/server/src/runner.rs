@@ -24,7 +24,7 @@ use crate::live::{Ended, Live, Outcome, Phase};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Verdict};
 use crate::reports::{Reports, Told};
-use crate::work::Place;
+use crate::work::{Left, Place};
 
 pub(crate) use admission::{Asked, KeptPlace, TakenUp};
 
@@ -66,6 +66,8 @@ struct State {
     /// Whose runs are being written down and have a place in the queue already.
     reserved: Vec<String>,
     arrivals: u64,
+    /// Runs that have ended and whose files are just being removed.
+    clearing: usize,
     /// Had their turn, and there was no thread for them.
     threadless: Vec<(Arc<Live>, Fault)>,
 }
@@ -118,6 +120,7 @@ impl Runner {
                 stopping: false,
                 reserved: Vec::new(),
                 arrivals: 0,
+                clearing: 0,
                 threadless: Vec::new(),
             }),
             pool: Mutex::new(pool(&bounds, &host, archive.dir(), interpreters)),
@@ -251,7 +254,7 @@ impl Runner {
         state: MutexGuard<'a, State>,
         most: Duration,
     ) -> (MutexGuard<'a, State>, bool) {
-        let busy = |state: &mut State| !state.running.is_empty();
+        let busy = |state: &mut State| !state.running.is_empty() || state.clearing > 0;
         let waited = self.quiet.wait_timeout_while(state, most, busy);
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         (state, waited.timed_out())
@@ -305,8 +308,9 @@ impl Runner {
             pool: pool.as_deref(),
             backends: &self.backends,
         };
+        let mut left = Left::default();
         let carried_out = catch_unwind(AssertUnwindSafe(|| match live.take_work() {
-            Some(work) => work.carry_out(live, place),
+            Some(work) => work.carry_out(live, place, &mut left),
             None => Err(Fault::internal("the work was taken already")),
         }));
         let outcome = match carried_out {
@@ -327,7 +331,11 @@ impl Runner {
         state.release(live);
         self.finish(live, conclusion, &mut state);
         self.dispatch(&mut state);
+        state.clearing += 1;
         drop(state);
+        // Nobody waits for this any more, but whoever wants the daemon to end.
+        drop(left);
+        self.state().clearing -= 1;
         self.quiet.notify_all();
     }
 

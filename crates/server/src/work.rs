@@ -91,6 +91,12 @@ pub(crate) enum WorkspaceWish {
     Private(Vec<PlacedFile>),
 }
 
+/// What is left of a run that nothing needs any more. Dropping it takes time.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    workspace: Option<PrivateDir>,
+}
+
 /// What every run of the daemon shares.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
@@ -229,7 +235,13 @@ impl Work {
         }
     }
 
-    pub(crate) fn carry_out(self, live: &Live, place: Place<'_>) -> Result<Finished, Fault> {
+    /// What has to be removed when its end is known is `left`.
+    pub(crate) fn carry_out(
+        self,
+        live: &Live,
+        place: Place<'_>,
+        left: &mut Left,
+    ) -> Result<Finished, Fault> {
         #[cfg(test)]
         tests::panic_if_asked(&self);
         let mut seat = self.seat(place);
@@ -274,10 +286,11 @@ impl Work {
         let answer = language::answer(channel, &record);
         // Read; no use in remembering it twice.
         record.result = None;
-        let (artifacts, left_out) = match private {
+        let (artifacts, left_out) = match &private {
             Some(_) => left_behind(place.dir, live.id),
             None => (Vec::new(), Vec::new()),
         };
+        left.workspace = private;
         Ok(Finished {
             record,
             stage: Stage::Run,

@@ -15,6 +15,7 @@
 //! audit-head        the last entry of the audit chain, kept apart from the chain
 //! work/ID/          the private workspace of a run that brought its files with it
 //! wasm/             compiled WebAssembly and the key that vouches for it; can be removed at any time
+//! images/           unpacked images: roots of native sandboxes
 //! last-pruned       when what is too old was last looked for: the time of this file
 //! ```
 
@@ -96,6 +97,11 @@ impl DataDir {
         self.path.join("work")
     }
 
+    /// Unpacked images.
+    pub fn images(&self) -> PathBuf {
+        self.path.join("images")
+    }
+
     pub fn last_pruned(&self) -> PathBuf {
         self.path.join("last-pruned")
     }
@@ -109,7 +115,8 @@ impl DataDir {
     }
 }
 
-pub(crate) fn create_private(path: &Path) -> io::Result<()> {
+/// Makes a directory that others may not look into.
+pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 

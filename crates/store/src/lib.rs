@@ -8,6 +8,7 @@
 
 pub mod adopt;
 pub mod audit;
+pub mod beneath;
 pub mod bundle;
 pub mod collect;
 pub mod data_dir;

@@ -1,15 +1,14 @@
 //! A directory for one run alone: made before it, locked while it lasts, removed after it. What a killed process left is removed by whoever comes next.
 
-use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::beneath;
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
 use crate::id::RunId;
@@ -145,74 +144,9 @@ pub fn remove_left(dir: &DataDir, run: RunId) -> Result<(), StoreError> {
     remove_tree(&path).map_err(StoreError::io("remove", &path))
 }
 
-/// Removes a tree that a program made: as deep as it likes, with directories that it closed to us. Neither the stack nor the number of descriptors depends on the depth: what is deep
-/// is moved up first. Nothing of it runs any more, and no link is followed.
+/// Removes a tree that a program made. Nothing of it runs any more.
 fn remove_tree(top: &Path) -> io::Result<()> {
-    remove_at(rustix::fs::CWD, top)
-}
-
-/// The same for a name in a directory that is held.
-pub fn remove_beneath(parent: &OwnedFd, name: &str) -> io::Result<()> {
-    if matches!(name, "" | "." | "..") || name.contains('/') {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    remove_at(parent, Path::new(name))
-}
-
-fn remove_at(parent: impl AsFd, top: &Path) -> io::Result<()> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    open_up(&parent, top.as_os_str());
-    let dir = rustix::fs::openat(&parent, top, flags, Mode::empty())?;
-    let mut number = 0_u64;
-    // Each round empties the top, and moves what is in its directories up into it.
-    while empty_once(&dir, &mut number)? {}
-    Ok(rustix::fs::unlinkat(&parent, top, AtFlags::REMOVEDIR)?)
-}
-
-/// Removes every file and empty directory of the top, and lifts the contents of its other directories. Whether anything is left.
-fn empty_once(top: &OwnedFd, number: &mut u64) -> io::Result<bool> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut is_left = false;
-    for name in names(top)? {
-        match rustix::fs::unlinkat(top, &*name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => continue,
-            Err(Errno::ISDIR | Errno::PERM) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        open_up(top, &*name);
-        let dir = rustix::fs::openat(top, &*name, flags, Mode::empty())?;
-        for inner in names(&dir)? {
-            match rustix::fs::unlinkat(&dir, &*inner, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => continue,
-                Err(Errno::ISDIR | Errno::PERM) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-            *number += 1;
-            open_up(&dir, &*inner);
-            let lifted = CString::new(format!(".cofferdam-removing-{number}"))?;
-            rustix::fs::renameat(&dir, &*inner, top, &*lifted)?;
-            is_left = true;
-        }
-        rustix::fs::unlinkat(top, &*name, AtFlags::REMOVEDIR)?;
-    }
-    Ok(is_left)
-}
-
-fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = Vec::new();
-    for entry in rustix::fs::Dir::read_from(dir)? {
-        let name = entry?.file_name().to_owned();
-        if !matches!(name.to_bytes(), b"." | b"..") {
-            names.push(name);
-        }
-    }
-    Ok(names)
-}
-
-/// A directory that its program closed. Not through a link: a link has no mode of its own to change.
-fn open_up(dir: impl AsFd, name: impl rustix::path::Arg) {
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    let _ = rustix::fs::chmodat(dir, name, Mode::RWXU, flags);
+    beneath::remove(rustix::fs::CWD, top)
 }
 
 /// One that is just being made has no lock yet.

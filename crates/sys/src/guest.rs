@@ -72,15 +72,22 @@ pub enum Waiting {
 pub struct Guest {
     /// Gone once it was reaped.
     pidfd: Option<OwnedFd>,
+    pid: Option<u32>,
     errand: Vec<u8>,
 }
 
 impl Guest {
     pub fn new(pidfd: OwnedFd) -> Self {
         Self {
+            pid: pid_of(&pidfd),
             pidfd: Some(pidfd),
             errand: Vec::new(),
         }
+    }
+
+    /// As the caller sees it.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.pid
     }
 
     pub(crate) fn errand(&self) -> &[u8] {
@@ -117,6 +124,13 @@ impl Drop for Guest {
             self.ended(Waiting::Yes);
         }
     }
+}
+
+fn pid_of(pidfd: &OwnedFd) -> Option<u32> {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+    let told = std::fs::read_to_string(path).ok()?;
+    let pid = told.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    pid.trim().parse().ok()
 }
 
 /// Sees the end of every child in this process group that has ended, whoever made it: copies that were ended before anybody told us of them.

@@ -278,10 +278,7 @@ impl Sandbox {
 
     /// The guest's pid as the caller sees it.
     pub fn guest_pid(&self) -> Option<u32> {
-        let pidfd = self.guest_pidfd()?.as_raw_fd();
-        let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}")).ok()?;
-        let pid = told.lines().find_map(|line| line.strip_prefix("Pid:"))?;
-        pid.trim().parse().ok()
+        self.guest.as_ref()?.pid()
     }
 
     /// How the guest ended; `None` when there is none, or it goes on.

@@ -6,7 +6,7 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
@@ -14,6 +14,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     (EGRESS, &[CONTRACT]),
     (ENGINE, &[CONTRACT, SYS, STORE, EGRESS]),
     (DOCKER, &[CONTRACT, ENGINE, STORE]),
+    (IMAGES, &[CONTRACT, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
     (PROJECT, &[CONTRACT]),
     (CALLBACK, &[CONTRACT, STORE]),
@@ -22,14 +23,14 @@ const ARROWS: [(&str, &[&str]); 15] = [
     (
         SERVER,
         &[
-            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, WASM,
+            CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, IMAGES, WASM,
         ],
     ),
     (
         "cofferdam",
         &[
             CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, FLEET, SERVER, OBSERVE,
-            DOCKER, WASM,
+            DOCKER, IMAGES, WASM,
         ],
     ),
     (TESTKIT, &[]),
@@ -44,6 +45,7 @@ const PROJECT: &str = "cofferdam-project";
 const CALLBACK: &str = "cofferdam-callback";
 const OBSERVE: &str = "cofferdam-observe";
 const DOCKER: &str = "cofferdam-docker";
+const IMAGES: &str = "cofferdam-images";
 const FLEET: &str = "cofferdam-fleet";
 const WASM: &str = "cofferdam-wasm";
 const SERVER: &str = "cofferdam-server";

@@ -1,15 +1,28 @@
 //! The grammar of `cofferdam images`.
 
-use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// The images that the container daemon has.
+use clap::{Args, Subcommand, ValueEnum};
+use cofferdam_contract::units::{Bytes, parse_duration};
+
+/// Images: what a container daemon has, and what is unpacked here for the native backend.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  cofferdam images list\n  cofferdam images pull python:3.13\n  cofferdam images prune --unused"
+    after_long_help = "Examples:\n  cofferdam images list\n  cofferdam images build python\n  cofferdam images pull --store native registry.example:5000/tool:1\n  cofferdam images import image.tar\n  cofferdam images prune --unused\n  cofferdam run --image registry.example:5000/tool:1 -- tool"
 )]
 pub(crate) struct ImagesArgs {
     #[command(subcommand)]
     pub(crate) verb: ImagesVerb,
+}
+
+/// Where an image is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreName {
+    /// Unpacked here, for --backend native.
+    Native,
+    /// In the container daemon, for --backend docker.
+    Docker,
 }
 
 #[derive(Debug, Subcommand)]
@@ -21,21 +34,113 @@ pub(crate) enum ImagesVerb {
         json: bool,
     },
     /// Get an image from its registry.
-    Pull {
-        /// `NAME[:TAG]` or `NAME@sha256:…`.
-        #[arg(value_name = "IMAGE")]
-        image: String,
-        /// Print what came as JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Remove images without a name, or every image that no container uses.
-    Prune {
-        /// Every image that no container uses, also those with a name.
-        #[arg(long)]
-        unused: bool,
+    Pull(PullArgs),
+    /// Unpack an image for the native backend, from a file of `docker save`, an OCI layout, or the container daemon.
+    Import(ImportArgs),
+    /// Build images by the container daemon: ours by name, or a directory with a Dockerfile.
+    Build(BuildArgs),
+    /// Remove images by name or id.
+    Rm {
+        /// `NAME[:TAG]`, `NAME@sha256:…` or an id. An unpacked image goes with its last tag.
+        #[arg(value_name = "IMAGE", required = true)]
+        images: Vec<String>,
+        /// Only from this store [default: wherever it is].
+        #[arg(long, value_enum, value_name = "WHERE")]
+        store: Option<StoreName>,
         /// Print what was removed as JSON.
         #[arg(long)]
         json: bool,
     },
+    /// Remove images without a name, or every image that nothing uses.
+    Prune {
+        /// Every image that no container and no run uses, also those with a name.
+        #[arg(long)]
+        unused: bool,
+        /// Only in this store [default: both].
+        #[arg(long, value_enum, value_name = "WHERE")]
+        store: Option<StoreName>,
+        /// Print what was removed as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PullArgs {
+    /// `NAME[:TAG]` or `NAME@sha256:…`; into our own store with its registry in front: `HOST[:PORT]/NAME`.
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: String,
+    /// Where it goes [default: the container daemon where one answers, else our own store].
+    #[arg(long, value_enum, value_name = "WHERE")]
+    pub(crate) store: Option<StoreName>,
+    /// With --store native: speak to the registry without encryption. One on this machine always is.
+    #[arg(long)]
+    pub(crate) plain_http: bool,
+    /// With --store native: a file with names and passwords, as Docker's clients keep them; only you may be able to read it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) bounds: BoundArgs,
+    /// Print what came as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The file.
+    #[arg(value_name = "FILE", required_unless_present = "docker")]
+    pub(crate) file: Option<PathBuf>,
+    /// Take this image from the container daemon instead of a file.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "file")]
+    pub(crate) docker: Option<String>,
+    /// What it is called here [default: what the file says].
+    #[arg(long, value_name = "NAME[:TAG]")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) bounds: BoundArgs,
+    /// Print what came as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How much is taken of a stranger's image.
+#[derive(Debug, Args)]
+pub(crate) struct BoundArgs {
+    /// How large an image may be when it is unpacked.
+    #[arg(long, value_name = "SIZE", default_value = "16g")]
+    pub(crate) max_size: Bytes,
+    /// How long it may take.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BuildArgs {
+    /// `base`, `python`, `node`, `java`, `dotnet`, or a directory with a Dockerfile [default: all of ours].
+    #[arg(value_name = "NAME|DIR")]
+    pub(crate) what: Vec<String>,
+    /// What it is called [default: `cofferdam/NAME`, or the directory's name]; for one image.
+    #[arg(long, value_name = "NAME[:TAG]")]
+    pub(crate) tag: Option<String>,
+    /// A build argument, such as BASE=debian:trixie-slim. Can be given more than once.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) build_arg: Vec<String>,
+    /// Build every step anew.
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+    /// How long one image may take.
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = time)]
+    pub(crate) timeout: Duration,
+    /// Print what was built as JSON; the daemon's words go to standard error.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|bad| bad.to_string())?;
+    match time.is_zero() {
+        true => Err("is no time at all; write one such as `10m`".to_owned()),
+        false => Ok(time),
+    }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_store::private_dir;
+use cofferdam_store::beneath;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 
@@ -100,11 +100,11 @@ fn remove(volume: &Volume) -> Fate {
     let aside = format!("{LEAVING}{}", volume.cache.as_str());
     let moved = open(&volume.place).and_then(|dir| {
         // What a killed one left goes first.
-        let _ = private_dir::remove_beneath(&dir, &aside);
+        let _ = beneath::remove(&dir, Path::new(&aside));
         rustix::fs::renameat(&dir, volume.cache.as_str(), &dir, aside.as_str())?;
         Ok(dir)
     });
-    let removed = moved.and_then(|dir| private_dir::remove_beneath(&dir, &aside));
+    let removed = moved.and_then(|dir| beneath::remove(&dir, Path::new(&aside)));
     drop(lock);
     match removed {
         Ok(()) => Fate::Removed,

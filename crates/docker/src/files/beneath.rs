@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
+use cofferdam_store::beneath::{self, split};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 /// A directory of the caller's that is written to.
@@ -65,7 +66,7 @@ impl Beneath {
         let placed = match put() {
             // The program made a file of a directory.
             Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => {
-                remove_tree(&new.parent, name)?;
+                clear(&new.parent, name)?;
                 put()
             }
             other => other,
@@ -100,7 +101,7 @@ impl Beneath {
         let (parent, name) = self.parent(path)?;
         match rustix::fs::symlinkat(target, &parent, name) {
             Err(Errno::EXIST) => {
-                remove_tree(&parent, name)?;
+                clear(&parent, name)?;
                 rustix::fs::symlinkat(target, &parent, name)?;
             }
             other => other?,
@@ -122,7 +123,7 @@ impl Beneath {
     /// Opens a file that is there, to read it.
     pub(super) fn read(&self, path: &[u8]) -> Result<File, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        beneath(&self.root, path, flags).map(File::from)
+        beneath::open(&self.root, path, flags).map(File::from)
     }
 
     /// Removes what the program removed: a file, a link, or a directory that is empty.
@@ -149,7 +150,7 @@ impl Beneath {
             return Err(Errno::INVAL);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok((beneath(&self.root, dir, flags)?, name))
+        Ok((beneath::open(&self.root, dir, flags)?, name))
     }
 
     fn hand_over(&self, made: impl AsFd) -> Result<(), Errno> {
@@ -168,44 +169,10 @@ impl Unplaced {
     }
 }
 
-fn beneath(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let path = if path.is_empty() {
-        b".".as_slice()
-    } else {
-        path
-    };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
-}
-
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|&byte| byte == b'/') {
-        Some(at) => path
-            .split_at_checked(at)
-            .map_or((path, b""), |(dir, name)| {
-                (dir, name.get(1..).unwrap_or_default())
-            }),
-        None => (b"", path),
-    }
-}
-
-/// Whatever has this name, with everything in it, without following a link.
-fn remove_tree(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
-    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
-        Err(Errno::ISDIR) => {}
-        Err(Errno::NOENT) => return Ok(()),
-        other => return other,
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    for entry in Dir::read_from(&dir)? {
-        let entry = entry?;
-        let below = entry.file_name().to_bytes();
-        if !matches!(below, b"." | b"..") {
-            remove_tree(&dir, below)?;
-        }
-    }
-    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+/// Makes room for what has this name now.
+fn clear(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    let removed = beneath::remove(parent, name);
+    removed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// For messages.

@@ -12,7 +12,8 @@ use bollard::query_parameters::UploadToContainerOptionsBuilder;
 use bytes::Bytes;
 use cofferdam_contract::request::{Workspace, WorkspaceAccess};
 use cofferdam_engine::error::EngineError;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use cofferdam_store::beneath;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
@@ -162,7 +163,7 @@ impl Packing {
 
     fn directory(&mut self, root: BorrowedFd<'_>, path: &[u8]) -> Result<(), Unpacked> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = beneath(root, path, flags).map_err(|errno| at(path, errno))?;
+        let dir = beneath::open(root, path, flags).map_err(|errno| at(path, errno))?;
         let listing = Dir::read_from(&dir).map_err(|errno| at(path, errno))?;
         for entry in listing {
             let entry = entry.map_err(|errno| at(path, errno))?;
@@ -281,16 +282,6 @@ fn told(path: &[u8], error: &io::Error) -> Unpacked {
         path: path.to_vec(),
         errno: (error.kind() != io::ErrorKind::BrokenPipe).then_some(Errno::INVAL),
     }
-}
-
-fn beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let path = if path.is_empty() {
-        b".".as_slice()
-    } else {
-        path
-    };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
 }
 
 /// As many bytes of a file as its header promised: one that shrinks meanwhile is filled up, one that grows is cut.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use cofferdam_contract::request::{MountAccess, Root, WorkspaceAccess};
+use cofferdam_contract::request::{MountAccess, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Identity, Privileged};
 use cofferdam_sys::idmap::{self, IdmapError, Owner};
 use rustix::fs::FileType;
@@ -94,7 +94,7 @@ pub(crate) fn identify(walls: &Walls, host: &Host) -> Result<(Identity, Trees), 
     if let Some(workspace) = &walls.workspace {
         check_is_dir("the workspace is not a directory:", &workspace.path)?;
     }
-    if let Root::Dir(dir) = &walls.root {
+    if let Some(dir) = walls.root.dir() {
         check_is_dir("the root is not a directory:", dir)?;
     }
     let mut identity = match host.privilege {
@@ -112,7 +112,7 @@ pub(crate) fn identify(walls: &Walls, host: &Host) -> Result<(Identity, Trees), 
             identity(distinct, distinct, Privileged::Yes)
         }
     };
-    if let Root::Dir(dir) = &walls.root {
+    if let Some(dir) = walls.root.dir() {
         // Mount points are made in a layer above it, which takes the rights of an owner.
         trees.root = trees.hand_over(dir, Use::Root, &mut identity)?;
     }

@@ -61,6 +61,7 @@ pub(crate) fn steps(
     match &walls.root {
         Root::HostUsr => builder.host_root()?,
         Root::Dir(dir) => builder.given_root(dir, trees.root)?,
+        Root::Image(image) => builder.given_root(&image.dir, trees.root)?,
     }
     builder.scratch_places()?;
     builder.devices(&walls.devices)?;

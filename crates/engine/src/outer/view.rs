@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use cofferdam_contract::request::{MountAccess, Request, Root, Workspace, WorkspaceAccess};
+use cofferdam_contract::request::{
+    ImageRoot, MountAccess, Request, Root, Workspace, WorkspaceAccess,
+};
 use cofferdam_sys::attendant;
 use rustix::io::Errno;
 
@@ -46,7 +48,7 @@ pub(crate) fn view(request: &Request) -> Result<Vec<Entry>, EngineError> {
     let mut entries = Vec::new();
     match &request.root {
         Root::HostUsr => host_root(&mut entries),
-        Root::Dir(dir) => {
+        Root::Dir(dir) | Root::Image(ImageRoot { dir, .. }) => {
             check_is_dir("the root is not a directory:", dir)?;
             spread(dir, Path::new("/"), &OWN, &mut entries)?;
             spread(
@@ -118,7 +120,7 @@ fn host_root(entries: &mut Vec<Entry>) {
 
 fn etc(root: &Root, entries: &mut Vec<Entry>) -> Result<(), EngineError> {
     entries.push(Entry::Dir("/etc".into()));
-    if let Root::Dir(dir) = root {
+    if let Some(dir) = root.dir() {
         let ours = ETC_FILES.iter().map(|(path, _)| *path);
         let ours = ours.chain(LINKS.iter().map(|(_, path)| *path));
         let ours: Vec<&str> = ours.filter_map(|path| path.strip_prefix("/etc/")).collect();

@@ -197,6 +197,7 @@ fn policy(request: &Request, clean: &mut impl FnMut(&str) -> String) -> Value {
         "root": match &request.root {
             Root::HostUsr => "host".to_owned(),
             Root::Dir(dir) => path(dir),
+            Root::Image(image) => format!("image {} {}", image.name, image.digest),
         },
         "workspace": request.workspace.as_ref().map(|workspace| json!({
             "path": path(&workspace.path),

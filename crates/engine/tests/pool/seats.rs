@@ -148,7 +148,7 @@ fn one_that_was_killed_costs_nothing_but_time() {
 /// Of all threads of this process.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap()
+    Duration::try_from(time).unwrap_or_default()
 }
 
 #[test]
