@@ -60,12 +60,9 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
     let (envelope, record) = answer(
         &sealed,
-        place,
-        Given {
-            ceiling: &args.network.network(),
-            image: image.as_ref(),
-        },
+        (place, &args.network.network()),
         docker,
+        image.as_ref(),
         dir.as_ref(),
         &args.worker,
         recording,
@@ -105,26 +102,17 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
     }
 }
 
-/// What whoever runs a payload gives it.
-pub(crate) struct Given<'a> {
-    /// What it gets of the network at most.
-    pub(crate) ceiling: &'a Network,
-    /// The root that it sees, where that is an image.
-    pub(crate) image: Option<&'a Rootfs>,
-}
-
 /// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too, and so is code that does not compile; a sandbox that could not be
 /// built is none. Source code is laid out below `dir`.
 pub(crate) fn answer(
     sealed: &Sealed,
-    place: RunPlace,
-    given: Given<'_>,
+    (place, ceiling): (RunPlace, &Network),
     docker: Settings,
+    image: Option<&Rootfs>,
     dir: Option<&DataDir>,
     worker: &str,
     recording: Option<Recording>,
 ) -> Result<(ResultEnvelope, RunRecord), Failure> {
-    let Given { ceiling, image } = given;
     let host = Host::detect();
     let at_most = capture(sealed)?;
     let code = match &sealed.payload().task {

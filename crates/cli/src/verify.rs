@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::arguments::{Places, VerifyArgs};
 use crate::containers;
-use crate::execute::{self, Given};
+use crate::execute;
 use crate::failure::visible;
 use crate::failure::{self, Failure};
 use crate::history;
@@ -96,14 +96,12 @@ fn rerun(
     policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
     let place = execute::place(backend, args.workspace.as_deref());
     let image = rootfs::find(&args.container, backend, dir)?;
+    let image = image.as_ref();
     let (ours, _) = execute::answer(
         sealed,
-        place,
-        Given {
-            ceiling: &Network::Denied,
-            image: image.as_ref(),
-        },
+        (place, &Network::Denied),
         docker,
+        image,
         dir,
         "verifier",
         None,

@@ -111,8 +111,11 @@ impl Network {
                 }
             }
         }
+        let all_are_bad = listed.is_empty() && !problems.is_empty();
         let network = Self::Allowed(Allowance::new(Hosts::Listed(listed)));
-        problems.extend(network.problems());
+        if !all_are_bad {
+            problems.extend(network.problems());
+        }
         match problems.is_empty() {
             true => Ok(network),
             false => Err(problems),

@@ -8,7 +8,10 @@ use cofferdam_contract::record::Denial;
 use cofferdam_contract::request::Request;
 use cofferdam_egress::{Egress, RESOLVER};
 use cofferdam_sys::doors::{Door, Transport};
+use cofferdam_sys::protocol::Stage;
 use rustix::io::Errno;
+
+use crate::settle::Report;
 
 /// The sockets that listen inside for what is allowed, in the order in which they are opened.
 pub(crate) fn doors(network: &Network) -> Vec<Door> {
@@ -33,9 +36,11 @@ pub(crate) fn doors(network: &Network) -> Vec<Door> {
     names.into_iter().chain([proxy]).chain(direct).collect()
 }
 
-/// What `/etc/resolv.conf` says where there is a way out.
-pub(crate) fn resolver_file() -> String {
-    format!("nameserver {RESOLVER}\noptions attempts:2 timeout:5\n")
+/// What a file of `/etc` says where there is a way out, if that makes a difference.
+pub(crate) fn etc_file(path: &str, doors: &[Door]) -> Option<Vec<u8>> {
+    let is_told = path == "/etc/resolv.conf" && !doors.is_empty();
+    let text = || format!("nameserver {RESOLVER}\noptions attempts:2 timeout:5\n");
+    is_told.then(|| text().into_bytes())
 }
 
 /// Tells the program of the proxy, in every spelling that is in use; what the caller set itself stays.
@@ -80,8 +85,16 @@ impl Outlet {
         }
     }
 
-    /// One of the sockets, by its place among the doors.
-    pub(crate) fn take(&mut self, index: usize, socket: OwnedFd) -> Result<(), Errno> {
+    /// One of the sockets, by its place among the doors. A program that was promised a way and has none must not run.
+    pub(crate) fn take(&mut self, index: usize, socket: OwnedFd) -> Result<(), Report> {
+        self.try_take(index, socket)
+            .map_err(|errno| Report::SetupFailed {
+                stage: Stage::Doors,
+                errno: errno.raw_os_error(),
+            })
+    }
+
+    fn try_take(&mut self, index: usize, socket: OwnedFd) -> Result<(), Errno> {
         let door = self.doors.get(index).ok_or(Errno::BADMSG)?;
         self.taken.push(match (door.transport, door.port) {
             (Transport::Datagram, _) => cofferdam_egress::Door::NamesByDatagram(socket),

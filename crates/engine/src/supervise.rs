@@ -17,7 +17,7 @@ use cofferdam_sys::cgroup::{Counters, RunGroup};
 use cofferdam_sys::descendants;
 use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Sandbox;
-use cofferdam_sys::protocol::{Event, ProcView, Stage};
+use cofferdam_sys::protocol::{Event, ProcView};
 use cofferdam_sys::routes;
 use cofferdam_sys::seccomp::{self, Received};
 use rustix::event::{PollFd, PollFlags};
@@ -239,13 +239,7 @@ impl Supervisor<'_> {
             }
             Event::Routes { counters } => self.routes = Some(counters),
             Event::Door { index, socket } => {
-                // A program that was promised a way and has none must not run.
-                if let Err(errno) = self.run.outlet.take(index, socket) {
-                    self.report = Some(Report::SetupFailed {
-                        stage: Stage::Doors,
-                        errno: errno.raw_os_error(),
-                    });
-                }
+                self.report = self.run.outlet.take(index, socket).err().or(self.report)
             }
             Event::Started { at } => self.begin(at),
             Event::Exited { status, cpu } => {
@@ -408,8 +402,7 @@ impl Supervisor<'_> {
             .map_or(0, routes::Counters::attempts_without_route);
         // Everybody who could use them is gone.
         let (network, turned_away) = self.run.outlet.close();
-        let mut denials = denials::list(&self.denied, without_route);
-        denials.extend(turned_away);
+        let denials = [denials::list(&self.denied, without_route), turned_away].concat();
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());

@@ -130,7 +130,6 @@ impl Stage {
         (Self::Descriptors, "close inherited descriptors"),
         (Self::NetworkNamespace, "make a network namespace"),
         (Self::Loopback, "bring loopback up"),
-        (Self::Doors, "open the ways out of the sandbox"),
         (Self::Identity, "take on the sandbox's identity"),
         (Self::OldRoot, "let go of the host's files"),
         (Self::Landlock, "build the Landlock rules"),
@@ -144,6 +143,8 @@ impl Stage {
         (Self::NoNewPrivs, "give up new privileges"),
         (Self::Seccomp, "install the system call filter"),
         (Self::Exec, "execute the program"),
+        // Last: interpreters that wait count the others, and know no doors.
+        (Self::Doors, "open the ways out of the sandbox"),
     ];
     const STEP_BASE: u32 = 1000;
 

@@ -1,6 +1,9 @@
 //! A program that asks for too much harms itself at most.
 
+use std::io::{Read as _, Write as _};
+
 use cofferdam_testkit::{Need, Way, host};
+use rustix::process::Signal;
 
 use crate::site::{self, Server};
 
@@ -63,7 +66,6 @@ fn what_is_sent_and_received_is_counted_to_the_byte() {
         let (mut client, _) = listener.accept().unwrap();
         let mut copy = client.try_clone().unwrap();
         let answers = std::thread::spawn(move || {
-            use std::io::Write as _;
             client.write_all(&vec![7; 3_000_000]).unwrap();
             client.shutdown(std::net::Shutdown::Write).unwrap();
         });
@@ -88,4 +90,41 @@ print(len(s.makefile('rb').read()))
     let record = run.record();
     assert_eq!(record["network"]["sent_bytes"], 2_000_000);
     assert_eq!(record["network"]["received_bytes"], 3_000_000);
+}
+
+#[test]
+fn a_killed_supervisor_takes_its_connections_with_it() {
+    let host = host!(Need::Root, Need::UnprivilegedUser, Need::Python);
+    for way in [Way::Root, Way::User] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heard = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let patience = std::time::Duration::from_secs(15);
+            client.set_read_timeout(Some(patience)).unwrap();
+            client.write_all(b"!").unwrap();
+            let mut said = Vec::new();
+            // The end of the connection, or an error of one that was reset; only silence is wrong.
+            match client.read_to_end(&mut said) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("{error}"),
+                _ => said,
+            }
+        });
+        let script = format!(
+            "
+import socket, time
+s = socket.create_connection(('good.example', {port})); s.sendall(b'\\x01here')
+s.recv(1); print('connected', flush=True); time.sleep(60)
+"
+        );
+        let net = format!("allow=good.example:{port}");
+        let command = ["/usr/bin/python3", "-c", &script];
+        let flags = ["--net-private", "loopback"];
+        let mut run = site::launch(&host, way, &net, &flags, &command).start();
+        run.await_output("connected");
+        run.signal(Signal::KILL);
+        run.finish();
+        assert_eq!(heard.join().unwrap(), b"\x01here");
+    }
+    host.assert_clean();
 }

@@ -261,13 +261,7 @@ impl Builder {
         for (path, content) in view::ETC_FILES {
             self.attach.push(Step::WriteFile {
                 path: c_text(path)?,
-                content: content.as_bytes().to_vec(),
-            });
-        }
-        if !walls.doors.is_empty() {
-            self.attach.push(Step::WriteFile {
-                path: c_text("/etc/resolv.conf")?,
-                content: outlet::resolver_file().into_bytes(),
+                content: outlet::etc_file(path, &walls.doors).unwrap_or_else(|| content.into()),
             });
         }
         for (target, path) in LINKS {

@@ -11,6 +11,7 @@ mod inputs;
 mod languages;
 mod lifecycle;
 mod metrics;
+mod network;
 mod openapi;
 #[allow(dead_code, reason = "the tests of the couriers use the rest")]
 #[path = "../../../callback/tests/delivery/peer.rs"]
