@@ -15,6 +15,7 @@ mod config {
     pub(crate) mod shape;
     pub(crate) mod spelling;
     pub(crate) mod suggest;
+    #[path = "../../../project/src/yaml.rs"]
     pub(crate) mod yaml;
 }
 

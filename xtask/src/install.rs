@@ -38,6 +38,11 @@ const PACKAGES: &[Package] = &[
         reason: "hostile programs in Python; the sandbox sees /usr only, so another python does not do",
     },
     Package {
+        name: "git",
+        shows: "/usr/bin/git",
+        reason: "projects that are sent as a bundle, which is cloned inside",
+    },
+    Package {
         name: "gcc",
         shows: "gcc",
         reason: "hostile programs in C",
@@ -61,6 +66,11 @@ const PACKAGES: &[Package] = &[
         name: "python3-pytest",
         shows: "/usr/lib/python3/dist-packages/pytest",
         reason: "projects in Python that pytest tests",
+    },
+    Package {
+        name: "python3-pytest-cov",
+        shows: "/usr/lib/python3/dist-packages/pytest_cov",
+        reason: "coverage of projects in Python",
     },
     Package {
         name: "python3-venv",

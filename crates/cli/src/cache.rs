@@ -1,15 +1,13 @@
 //! What package managers keep between runs, as volumes: where each lies, how it is shown inside, who uses it now; and `cofferdam cache`.
 
 mod clear;
-mod hold;
 mod list;
 mod look;
 mod place;
 mod volume;
 
-pub(crate) use hold::hold;
 pub(crate) use place::{place, remember_best_effort};
-pub(crate) use volume::{INSIDE, Use, for_run};
+pub(crate) use volume::for_run;
 
 use std::process::ExitCode;
 

@@ -30,6 +30,7 @@ use jiff::Timestamp;
 
 use crate::arguments::{ExecuteArgs, Places};
 use crate::containers::{self, Settings};
+use crate::execute_project;
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::language::{self, Prepared};
@@ -113,8 +114,12 @@ pub(crate) fn answer(
     worker: &str,
     recording: Option<Recording>,
 ) -> Result<(ResultEnvelope, RunRecord), Failure> {
-    let host = Host::detect();
     let at_most = capture(sealed)?;
+    if let Task::Project(task) = &sealed.payload().task {
+        let record = execute_project::run(sealed, task, &place, dir, recording)?;
+        return Ok((answered(sealed, &record, worker)?, record));
+    }
+    let host = Host::detect();
     let code = match &sealed.payload().task {
         Task::Source(task) => Some(code(task, &place, dir, &host)?),
         Task::Command(_) | Task::Wasm(_) | Task::Project(_) => None,
@@ -164,13 +169,17 @@ pub(crate) fn answer(
         },
         &host,
     )?;
+    Ok((answered(sealed, &record, worker)?, record))
+}
+
+/// A sandbox that could not be built is no answer.
+fn answered(sealed: &Sealed, record: &RunRecord, worker: &str) -> Result<ResultEnvelope, Failure> {
     if let Ending::NeverStarted(failure) = &record.ending
         && failure.kind == SetupFailureKind::Sandbox
     {
         return Err(Failure::new(failure.code(), failure.message.clone()));
     }
-    let envelope = envelope(sealed, &record, worker)?;
-    Ok((envelope, record))
+    envelope(sealed, record, worker)
 }
 
 /// Code runs in a directory of its own, in the sandbox that shows it as the workspace.

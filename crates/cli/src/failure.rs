@@ -10,6 +10,7 @@ use cofferdam_engine::error::EngineError;
 use cofferdam_images::ImageError;
 use cofferdam_store::StoreError;
 use cofferdam_store::sift::redact::{self, Rules};
+use cofferdam_workshop::WorkError;
 
 /// Why a command could not do its work.
 #[derive(Debug)]
@@ -90,6 +91,21 @@ impl From<EngineError> for Failure {
         match &error {
             EngineError::Invalid(problems) => Self::problems(error.code(), problems),
             other => Self::new(error.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<WorkError> for Failure {
+    fn from(error: WorkError) -> Self {
+        Self::lines(error.code, error.lines)
+    }
+}
+
+impl From<Failure> for WorkError {
+    fn from(failure: Failure) -> Self {
+        Self {
+            code: failure.code,
+            lines: failure.lines,
         }
     }
 }

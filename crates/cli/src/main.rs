@@ -11,6 +11,7 @@ mod containers;
 mod detect;
 mod doctor;
 mod execute;
+mod execute_project;
 mod export;
 mod failure;
 mod golden;

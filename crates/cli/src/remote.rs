@@ -1,6 +1,10 @@
 //! `cofferdam submit` and `cofferdam watch`: work for a daemon elsewhere, and what becomes of it.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+mod events;
+mod project;
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,6 +21,7 @@ use crate::failure::{self, Failure};
 use crate::policy;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
+use events::Events;
 
 /// Longer than any answer of ours.
 const LONGEST: u64 = 64 << 20;
@@ -28,7 +33,11 @@ pub(crate) fn submit(args: &SubmitArgs, places: Places) -> Result<ExitCode, Fail
         policy::in_force(&places)?,
         [Deed::Daemon(&args.server.server)],
     )?;
-    let document = Document::read(&args.work)?;
+    if let Some(dir) = &args.project.project {
+        return project::submit(&args.server, dir, &args.project);
+    }
+    let work = args.work.as_deref().unwrap_or(Path::new("-"));
+    let document = Document::read(work)?;
     let value: Value = cofferdam_contract::strict_json::parse(&document.bytes)
         .map_err(|bad| Failure::new(ErrorCode::InputMalformedJson, bad.to_string()))?;
     let server = Server::new(&args.server)?;
@@ -59,26 +68,17 @@ pub(crate) fn watch(args: &WatchArgs, places: Places) -> Result<ExitCode, Failur
     )?;
     let server = Server::new(&args.server)?;
     let events = server.get(&format!("/v1/runs/{}/events", checked(&args.run)?))?;
-    let mut name = String::new();
     let mut status = String::new();
-    let lines = BufReader::new(events.into_body().into_reader().take(LONGEST * 64)).lines();
-    for line in lines {
-        let line = line.map_err(|error| unreachable(&error.to_string()))?;
-        if let Some(event) = line.strip_prefix("event: ") {
-            event.clone_into(&mut name);
-        } else if let Some(data) = line.strip_prefix("data: ") {
-            let data: Value = serde_json::from_str(data).unwrap_or_default();
-            match name.as_str() {
-                "output" => show(&data),
-                "end" => {
-                    data["status"]
-                        .as_str()
-                        .unwrap_or_default()
-                        .clone_into(&mut status);
-                    break;
-                }
-                _ => {}
+    for event in Events::new(BufReader::new(events.into_body().into_reader())) {
+        let event = event?;
+        match event.name.as_str() {
+            "output" => show(&event.data),
+            "end" => {
+                let said = event.data["status"].as_str();
+                said.unwrap_or_default().clone_into(&mut status);
+                break;
             }
+            _ => {}
         }
     }
     Ok(if status == "success" {
@@ -99,15 +99,9 @@ fn checked(run: &str) -> Result<&str, Failure> {
 }
 
 fn show(data: &Value) {
-    let Ok(captured) = serde_json::from_value::<CapturedStream>(json!({
-        "data": data["data"],
-        "encoding": data["encoding"],
-        "truncated": false,
-        "original_bytes": 0,
-    })) else {
+    let Some(bytes) = said(data) else {
         return;
     };
-    let bytes = captured.bytes().unwrap_or_default();
     // A reader that has gone is noticed by nobody else.
     let _ = match data["stream"].as_str() {
         Some("stderr") => std::io::stderr().write_all(&bytes),
@@ -115,6 +109,17 @@ fn show(data: &Value) {
             .write_all(&bytes)
             .and_then(|()| std::io::stdout().flush()),
     };
+}
+
+/// The bytes of an `output` event.
+fn said(data: &Value) -> Option<Vec<u8>> {
+    let captured = serde_json::from_value::<CapturedStream>(json!({
+        "data": data["data"],
+        "encoding": data["encoding"],
+        "truncated": false,
+        "original_bytes": 0,
+    }));
+    captured.ok()?.bytes()
 }
 
 struct Server<'a> {
@@ -167,15 +172,19 @@ impl<'a> Server<'a> {
     }
 
     fn post(&self, path: &str, value: &Value) -> Result<Value, Failure> {
+        self.send(path, "application/json", value.to_string().into_bytes())
+    }
+
+    fn send(&self, path: &str, kind: &str, bytes: Vec<u8>) -> Result<Value, Failure> {
         let mut request = self
             .agent
             .post(self.address(path))
-            .header("content-type", "application/json");
+            .header("content-type", kind);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let response = request
-            .send(value.to_string())
+            .send(bytes)
             .map_err(|error| unreachable(&error.to_string()))?;
         let is_good = response.status().is_success();
         let answer = body(response)?;

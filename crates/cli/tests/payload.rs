@@ -652,6 +652,77 @@ fn a_person_who_ends_it_gets_an_answer_that_says_so() {
 }
 
 #[test]
+fn a_project_task_is_carried_out_and_its_results_are_the_output() {
+    let desk = Desk::new();
+    let project = desk.path("project");
+    fs::create_dir(&project).unwrap();
+    let tests = |second: &str| {
+        format!(
+            "import unittest\n\nclass T(unittest.TestCase):\n    def test_a(self):\n        open('made', 'w').close()\n    def test_b(self):\n        {second}\n"
+        )
+    };
+    fs::write(project.join("setup.cfg"), "").unwrap();
+    fs::write(project.join("test_x.py"), tests("pass")).unwrap();
+    let task = json!({ "kind": "project", "action": "test" });
+    let draft = with(shell(""), "task", task);
+    let form = json!({ "type": "object" });
+    let payload = desk.seal(&with(draft, "expected_output_format", form));
+    let execute = |more: &[&str]| {
+        let mut args = vec!["execute".as_ref(), payload.as_os_str()];
+        args.extend(more.iter().map(std::ffi::OsStr::new));
+        cofferdam(&args)
+    };
+    let place = project.to_str().unwrap();
+    let done = execute(&["--workspace", place]);
+    let envelope: Value = serde_json::from_slice(&done.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&done)));
+    assert_eq!(
+        (code(&done), &envelope["status"]),
+        (0, &json!("SUCCESS")),
+        "{envelope:#}"
+    );
+    let output = &envelope["output"];
+    assert_eq!(
+        output["counts"],
+        json!({"total": 2, "passed": 2, "failed": 0, "skipped": 0})
+    );
+    assert_eq!(
+        output["projects"][0]["tests"][1]["status"], "passed",
+        "{output:#}"
+    );
+    // The payload does not allow writing: what the tests wrote is gone.
+    assert!(!project.join("made").exists());
+    desk.assert_holds(&envelope);
+    let claimed = desk.write("claimed.json", envelope.to_string());
+    let again = cofferdam(&[
+        "verify".as_ref(),
+        payload.as_ref(),
+        claimed.as_ref(),
+        "--rerun".as_ref(),
+        "--workspace".as_ref(),
+        project.as_ref(),
+    ]);
+    assert_eq!(code(&again), 0, "{}", stderr(&again));
+    fs::write(project.join("test_x.py"), tests("self.fail('no')")).unwrap();
+    let failed = execute(&["--workspace", place]);
+    let envelope: Value = serde_json::from_slice(&failed.stdout).unwrap();
+    assert_eq!(
+        (code(&failed), &envelope["status"]),
+        (1, &json!("ERROR")),
+        "{envelope:#}"
+    );
+    let told = envelope["partial_output"]["stdout"]["data"]
+        .as_str()
+        .unwrap();
+    assert!(told.contains(r#""failed":1"#), "{told}");
+    assert_refused(&execute(&[]), "input.invalid");
+    assert_refused(
+        &execute(&["--workspace", place, "--backend", "host"]),
+        "backend.unsupported_task",
+    );
+}
+
+#[test]
 fn what_this_version_cannot_do_is_refused_and_not_tried() {
     let desk = Desk::new();
     let execute = |draft: &Value| {
@@ -659,7 +730,7 @@ fn what_this_version_cannot_do_is_refused_and_not_tried() {
         cofferdam(&["execute".as_ref(), payload.as_ref()])
     };
     for task in [
-        json!({ "kind": "project", "action": "build" }),
+        json!({ "kind": "project", "action": "run" }),
         json!({ "kind": "source", "language": "cobol", "code": "1" }),
     ] {
         let draft = with(shell(""), "task", task);

@@ -272,7 +272,8 @@ fn tell_changed(collected: &mut Collected, record: &RunRecord) {
 }
 
 /// Files in which redaction would find something are not kept: cutting it out would make them other files.
-struct Secrets<'a>(&'a Rules);
+#[derive(Debug)]
+pub struct Secrets<'a>(pub &'a Rules);
 
 struct SecretScan {
     redactor: Redactor,

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::coverage::{CoverageAt, CoverageFormat};
 use crate::diagnostic::Speaker;
 use crate::model::{Detection, PackageManager};
 use crate::report::Format;
 
 /// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     Restore,
@@ -74,6 +75,8 @@ pub struct Step {
     pub caches: Vec<Cache>,
     /// Where its tests are told: the first that holds any counts. What stands further down says less, but says it while the tests run.
     pub reports: Vec<ReportAt>,
+    /// Where it says which lines its tests reached, where that was asked for.
+    pub coverage: Option<CoverageAt>,
     /// Who says something about the source in its output.
     pub speakers: Vec<Speaker>,
     /// Whether its standard output is for programs.
@@ -275,6 +278,7 @@ impl Step {
             cwd,
             caches: Vec::new(),
             reports: Vec::new(),
+            coverage: None,
             speakers: Vec::new(),
             output: Output::ForPeople,
             at_most: None,
@@ -303,6 +307,11 @@ impl Step {
 
     pub(crate) fn report(mut self, place: Place, format: Format) -> Self {
         self.reports.push(ReportAt { place, format });
+        self
+    }
+
+    pub(crate) fn covered(mut self, name: &'static str, format: CoverageFormat) -> Self {
+        self.coverage = Some(CoverageAt { name, format });
         self
     }
 

@@ -82,7 +82,14 @@ impl Beneath {
         Ok(found)
     }
 
-    fn file(&self, relative: &str) -> io::Result<File> {
+    /// A directory below, held.
+    pub fn dir(&self, relative: &str) -> io::Result<OwnedFd> {
+        let (parent, name) = self.descend(relative)?;
+        self.step(&parent, name)
+    }
+
+    /// A regular file, opened for reading.
+    pub fn file(&self, relative: &str) -> io::Result<File> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let (parent, name) = self.descend(relative)?;
         let file = rustix::fs::openat(&parent, name, flags, Mode::empty())?;

@@ -3,6 +3,8 @@
 
 pub mod action;
 pub mod beneath;
+pub mod commands;
+pub mod coverage;
 pub mod detect;
 pub mod diagnostic;
 pub mod ecosystem;
@@ -10,6 +12,7 @@ pub mod limits;
 pub mod model;
 pub mod report;
 mod xml;
+pub mod yaml;
 
 pub use action::{Action, Cache, Options, Places, ReportAt, Sharing, Step, Unavailable};
 pub use beneath::Beneath;

@@ -1,6 +1,6 @@
 //! What was found in a tree: projects, with what is known of them from their manifests. Only data.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Everything that was found below one directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,7 +60,7 @@ pub struct Wanted {
     pub by: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ecosystem {
     Dotnet,

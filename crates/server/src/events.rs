@@ -1,4 +1,4 @@
-//! A run as it happens, as server-sent events: `state` when it changes, `output` as it comes, `usage` twice a second, `end` with the result.
+//! A run as it happens, as server-sent events: `state` when it changes, `output` as it comes, `progress` as the tests of a project end, `usage` twice a second, `end` with the result.
 //!
 //! An event's id says how far its reader has come: the state, and how many bytes of stdout and stderr. Whoever comes back with it goes on from there, also when the journal has
 //! meanwhile become history.
@@ -125,6 +125,7 @@ pub(crate) async fn tell(
     let teller = Teller {
         tail: Tail::new(from),
         position: from,
+        progress: 0,
         trace_id: match &source {
             Source::Live(live) => Some(live.trace.id()),
             Source::Stored(_) => None,
@@ -142,6 +143,8 @@ pub(crate) async fn tell(
 struct Teller {
     tail: Tail,
     position: Position,
+    /// Which state of a project was told last.
+    progress: u64,
     /// The run's, as long as it is known.
     trace_id: Option<String>,
     request_id: String,
@@ -163,12 +166,14 @@ impl Teller {
             if is_running {
                 self.state(2, "running").await?;
                 self.output(app, live.id, Progress::GoesOn).await?;
+                self.progress(live).await?;
             }
             if let Phase::Ended(_) = phase {
                 if self.position.state < 2 && RunView::of_live(live, "").started_at.is_some() {
                     self.state(2, "running").await?;
                 }
                 self.output(app, live.id, Progress::Ended).await?;
+                self.progress(live).await?;
                 let view = RunView::of_live(live, &self.request_id).without_output();
                 return self.end(json!(view)).await;
             }
@@ -219,6 +224,16 @@ impl Teller {
             "processes": sample.processes,
         });
         let event = self.event("usage", &data);
+        self.send(event).await
+    }
+
+    /// The same holds here: what is told is where it stands now.
+    async fn progress(&mut self, live: &Live) -> Result<(), Gone> {
+        let Some((version, data)) = live.progress.since(self.progress) else {
+            return Ok(());
+        };
+        self.progress = version;
+        let event = self.event("progress", &data);
         self.send(event).await
     }
 

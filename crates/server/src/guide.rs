@@ -10,6 +10,13 @@ pub(crate) fn examples(body: &str) -> Value {
         "RunRequest" => json!({
             "command": { "value": { "command": ["echo", "hello"] } },
             "code": { "value": { "language": "shell", "code": "echo hello | tee made.txt", "wait": false } },
+            "project": { "value": {
+                "project": { "action": "test" },
+                "files": [
+                    { "path": "pyproject.toml", "content": "[project]\nname = \"demo\"\n" },
+                    { "path": "test_demo.py", "content": "import unittest\n\nclass T(unittest.TestCase):\n    def test_one(self):\n        self.assertEqual(1 + 1, 2)\n" },
+                ],
+            } },
         }),
         "BatchRequest" => json!({
             "two": { "value": { "runs": [{ "command": ["echo", "1"] }, { "command": ["echo", "2"] }] } },
@@ -31,6 +38,7 @@ pub(crate) fn kinds_of_run() -> Value {
                 "command": { "type": "array", "minItems": 1 },
                 "language": { "type": "null" },
                 "code": { "type": "null" },
+                "project": { "type": "null" },
                 "event": { "type": "null" },
                 "args": { "maxItems": 0 },
             },
@@ -42,6 +50,22 @@ pub(crate) fn kinds_of_run() -> Value {
                 "code": { "type": "string" },
                 "command": { "type": "null" },
                 "cwd": { "type": "null" },
+                "project": { "type": "null" },
+            },
+        },
+        {
+            "required": ["project"],
+            "properties": {
+                "project": { "type": "object" },
+                "command": { "type": "null" },
+                "language": { "type": "null" },
+                "code": { "type": "null" },
+                "cwd": { "type": "null" },
+                "event": { "type": "null" },
+                "inputs": { "type": "null" },
+                "args": { "maxItems": 0 },
+                "stdin": { "type": "null" },
+                "stdin_base64": { "type": "null" },
             },
         },
     ])

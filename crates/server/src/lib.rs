@@ -33,6 +33,7 @@ mod patience;
 mod payload;
 mod pieces;
 mod process;
+mod project;
 mod queue;
 mod random;
 mod reports;

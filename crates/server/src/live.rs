@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::fault::Fault;
 use crate::inputs::InputOutcome;
 use crate::language::Answer;
+use crate::project::{Done, Progress};
 use crate::reports::About;
 use crate::trace::RunTrace;
 use crate::work::Work;
@@ -48,6 +49,8 @@ pub(crate) struct Live {
     pub(crate) trace: RunTrace,
     /// While it runs.
     pub(crate) usage: Arc<LiveUsage>,
+    /// Of a project.
+    pub(crate) progress: Arc<Progress>,
     work: Mutex<Option<Work>>,
     /// Only until the end: remembering a result must not take a descriptor.
     cancel: Mutex<Option<Arc<OwnedFd>>>,
@@ -92,6 +95,8 @@ pub(crate) struct Finished {
     pub(crate) answer: Answer,
     /// What became of each input, where the program was run for several.
     pub(crate) inputs: Option<Vec<InputOutcome>>,
+    /// What came of a project.
+    pub(crate) project: Option<Box<Done>>,
 }
 
 impl Finished {
@@ -103,6 +108,7 @@ impl Finished {
             left_out: Vec::new(),
             answer: Answer::None,
             inputs: None,
+            project: None,
         }
     }
 }
@@ -173,6 +179,7 @@ impl Live {
             share: arrival.share,
             trace: RunTrace::begin(),
             usage: Arc::default(),
+            progress: Arc::default(),
             work: Mutex::new(Some(work)),
             cancel: Mutex::new(Some(Arc::new(cancel))),
             phase: watch::Sender::new(Phase::Queued),

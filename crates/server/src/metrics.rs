@@ -30,6 +30,8 @@ struct Counts {
     submitted: u64,
     refused: BTreeMap<&'static str, u64>,
     ended: BTreeMap<&'static str, u64>,
+    /// Of projects, by how they ended.
+    tests: BTreeMap<&'static str, u64>,
     phases: BTreeMap<&'static str, Histogram>,
     requests: BTreeMap<Request, u64>,
     request_seconds: BTreeMap<String, Histogram>,
@@ -93,6 +95,14 @@ impl Metrics {
     pub(crate) fn ended(&self, ended: &Ended, trace: &RunTrace) {
         let mut counts = self.counts();
         *counts.ended.entry(cause(&ended.outcome)).or_default() += 1;
+        if let Outcome::Finished(finished) = &ended.outcome
+            && let Some(done) = &finished.project
+        {
+            for status in ["passed", "failed", "skipped"] {
+                let count = done.outcome["counts"][status].as_u64().unwrap_or(0);
+                *counts.tests.entry(status).or_default() += count;
+            }
+        }
         let mut observe = |phase, seconds: f64| {
             counts
                 .phases
@@ -201,6 +211,15 @@ impl Metrics {
                 &format!("cause=\"{cause}\""),
                 *count as f64,
             );
+        }
+        page.head(
+            "project_tests_total",
+            "counter",
+            "Tests of projects, by how they ended.",
+        );
+        for (status, count) in &counts.tests {
+            let labels = format!("status=\"{status}\"");
+            page.line("project_tests_total", &labels, *count as f64);
         }
         page.head(
             "run_phase_seconds",

@@ -136,6 +136,7 @@ fn parts(request: &str) -> Value {
                 "request": reference(request),
                 "file": files("Files for the workspace; the filename of each part is its path."),
                 "executable": files("The same, for programs."),
+                "project": { "type": "string", "contentMediaType": "application/octet-stream", "description": "A tar archive, compressed with gzip or not, or a git bundle." },
             },
             "required": ["request"],
         },
@@ -249,7 +250,27 @@ fn schemas() -> (Map<String, Value>, Vec<Value>) {
     schemas.insert("Languages".to_owned(), list_of("languages", "LanguageView"));
     schemas.insert("Artifacts".to_owned(), list_of("artifacts", "ArtifactView"));
     schemas.insert("Logs".to_owned(), logs());
+    schemas.insert("TestsDiff".to_owned(), tests_diff());
     (schemas, parameters(list.as_value()))
+}
+
+fn tests_diff() -> Value {
+    let names = json!({ "type": "array", "items": { "type": "string" } });
+    json!({
+        "type": "object",
+        "properties": {
+            "newly_failing": names,
+            "fixed": names,
+            "slower": { "type": "array", "items": {
+                "type": "object",
+                "properties": { "name": { "type": "string" }, "a_ms": { "type": "number" }, "b_ms": { "type": "number" } },
+                "required": ["name", "a_ms", "b_ms"],
+            } },
+            "added": names,
+            "removed": names,
+        },
+        "required": ["newly_failing", "fixed", "slower", "added", "removed"],
+    })
 }
 
 fn name<T: JsonSchema>(generator: &mut SchemaGenerator) {

@@ -25,19 +25,22 @@ use crate::fault::Fault;
 use crate::idempotency::KeyUse;
 use crate::inputs::{self, Base, InputRequest};
 use crate::language::{InputWish, Languages, Wish};
+use crate::project::{ProjectRequest, ProjectTask};
 use crate::runner::KeptPlace;
 use crate::work::{CommandTask, Task, Work, WorkspaceWish};
 use crate::workspace::PlacedFile;
 
-/// A run to be made: a command, or source code in a language.
+/// A run to be made: a command, source code in a language, or an action of a project.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = crate::guide::kinds_of_run()))]
 pub(crate) struct RunRequest {
-    /// The program and its arguments. Either this, or `language` and `code`.
+    /// The program and its arguments. Either this, or `language` and `code`, or `project`.
     pub(crate) command: Option<Vec<String>>,
     pub(crate) language: Option<String>,
     pub(crate) code: Option<String>,
+    /// Build, test or otherwise act on a project that comes along.
+    pub(crate) project: Option<ProjectRequest>,
     /// Arguments for the program in `code`.
     #[serde(default)]
     pub(crate) args: Vec<String>,
@@ -83,6 +86,9 @@ pub(crate) struct RunRequest {
     /// Files that came beside the JSON.
     #[serde(skip)]
     pub(crate) uploads: Vec<PlacedFile>,
+    /// The archive of a project that came beside the JSON.
+    #[serde(skip)]
+    pub(crate) archive: Option<Vec<u8>>,
     #[serde(skip)]
     pub(crate) handler: HandlerWish,
     /// Whether it came with an Idempotency-Key, so that it goes on without its client.
@@ -102,7 +108,7 @@ pub(crate) enum HandlerWish {
 
 /// What both kinds of requests come to.
 struct Prepared {
-    task: CommandTask,
+    task: Task,
     /// `None` for no workspace.
     files: Option<Vec<PlacedFile>>,
     stdin: Vec<u8>,
@@ -164,7 +170,12 @@ impl RunRequest {
         self.check_kind(&mut problems);
         self.check_name(&mut problems);
         // Also where the language's own defaults will take their place: what was asked for is the same.
-        let limits = self.limits.merged(&bounds.defaults, bounds, &mut problems);
+        let defaults = match &self.project {
+            Some(_) => &cofferdam_project::limits::PROJECT,
+            None => &bounds.defaults,
+        };
+        let limits = self.limits.merged(defaults, bounds, &mut problems);
+        let project = self.project_task(!files.is_empty(), &mut problems);
         let network = self.network_within(bounds, &mut problems);
         Problems::check(problems)?;
         let Prepared {
@@ -172,8 +183,14 @@ impl RunRequest {
             files,
             stdin,
             limits,
-        } = match (&self.language, &self.code) {
-            (Some(language), Some(code)) => {
+        } = match (project, &self.language, &self.code) {
+            (Some(task), _, _) => Prepared {
+                task: Task::Project(Box::new(task)),
+                files: Some(files),
+                stdin,
+                limits,
+            },
+            (None, Some(language), Some(code)) => {
                 let wish = Wish {
                     code: code.clone(),
                     mode: self.mode(),
@@ -199,14 +216,14 @@ impl RunRequest {
                     planned.task.inputs = Some(Box::new(inputs));
                 }
                 Prepared {
-                    task: planned.task,
+                    task: Task::Command(planned.task),
                     files: Some(planned.files),
                     stdin: planned.stdin,
                     limits,
                 }
             }
             _ => Prepared {
-                task: self.command_task(),
+                task: Task::Command(self.command_task()),
                 files: (self.workspace || !files.is_empty()).then_some(files),
                 stdin,
                 limits,
@@ -215,8 +232,11 @@ impl RunRequest {
         let workspace = files.map_or(WorkspaceWish::None, WorkspaceWish::Private);
         let deadline = self.deadline(&task, &limits, bounds);
         let work = Work {
-            kind: RunKind::Command,
-            task: Task::Command(task),
+            kind: match &task {
+                Task::Project(task) => task.kind(),
+                Task::Command(_) | Task::Payload(_) => RunKind::Command,
+            },
+            task,
             limits,
             stdin,
             tags: self.tags,
@@ -276,6 +296,9 @@ impl RunRequest {
         whole
             .files
             .extend(uploads.into_iter().map(FileRequest::from));
+        if let (Some(project), Some(archive)) = (&mut whole.project, whole.archive.take()) {
+            project.archive_base64 = Some(data_encoding::BASE64.encode(&archive));
+        }
         serde_json::to_vec(&whole).unwrap_or_default()
     }
 
@@ -288,6 +311,27 @@ impl RunRequest {
                 "use 1 to 128 letters, digits, `_`, `-`, `.`, beginning with a letter or digit";
             problems.push(Problem::new("execution_id", name, fix));
         }
+    }
+
+    fn project_task(
+        &mut self,
+        has_files: bool,
+        problems: &mut Vec<Problem>,
+    ) -> Option<ProjectTask> {
+        let archive = self.archive.take();
+        let Some(project) = &self.project else {
+            if archive.is_some() {
+                let fix = "came as a part, and the request does not say what to do with it";
+                problems.push(Problem::new("project", "", fix));
+            }
+            return None;
+        };
+        let mut task = project.check(archive, has_files, problems);
+        let env = self.env.iter();
+        task.env = env
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        Some(task)
     }
 
     fn command_task(&self) -> CommandTask {
@@ -338,6 +382,9 @@ impl RunRequest {
     }
 
     fn check_kind(&self, problems: &mut Vec<Problem>) {
+        if self.project.is_some() {
+            return self.check_beside_project(problems);
+        }
         let asked = (
             self.command.is_some(),
             self.language.is_some(),
@@ -348,7 +395,7 @@ impl RunRequest {
             (false, false, false) => problems.push(Problem::new(
                 "command",
                 "",
-                "is missing; give a command, or language and code",
+                "is missing; give a command, or language and code, or project",
             )),
             (true, _, _) => problems.push(Problem::new(
                 "command",
@@ -372,12 +419,32 @@ impl RunRequest {
         }
     }
 
-    fn deadline(&self, task: &CommandTask, limits: &Limits, bounds: &RunBounds) -> Duration {
+    fn check_beside_project(&self, problems: &mut Vec<Problem>) {
+        let beside = [
+            ("command", self.command.is_some()),
+            ("language", self.language.is_some()),
+            ("code", self.code.is_some()),
+            ("cwd", self.cwd.is_some()),
+            ("args", !self.args.is_empty()),
+            ("event", self.event.is_some()),
+            ("stdin", self.stdin.is_some() || self.stdin_base64.is_some()),
+        ];
+        for (field, _) in beside.iter().filter(|(_, is_given)| *is_given) {
+            let fix = "is given beside project; leave it out";
+            problems.push(Problem::new(*field, "", fix));
+        }
+    }
+
+    fn deadline(&self, task: &Task, limits: &Limits, bounds: &RunBounds) -> Duration {
         match self.deadline_ms {
             Some(milliseconds) => Duration::from_millis(milliseconds).min(bounds.longest_deadline),
             // Its own time, and as long again to wait for its turn, but at least a minute.
             None => {
-                let own = match &task.inputs {
+                let inputs = match task {
+                    Task::Command(task) => task.inputs.as_ref(),
+                    Task::Payload(_) | Task::Project(_) => None,
+                };
+                let own = match inputs {
                     Some(inputs) => inputs.wall_time(bounds.longest),
                     None => limits.wall_time.at_most().unwrap_or(bounds.longest),
                 };

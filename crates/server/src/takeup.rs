@@ -139,7 +139,10 @@ fn nothing(app: &App, argv: Vec<String>) -> Submission {
 }
 
 fn shown(request: &RunRequest) -> Vec<String> {
-    let language = || request.language.iter().cloned().collect();
+    let language = || match &request.project {
+        Some(_) => vec!["project".to_owned()],
+        None => request.language.iter().cloned().collect(),
+    };
     request.command.clone().unwrap_or_else(language)
 }
 

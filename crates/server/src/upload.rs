@@ -1,4 +1,4 @@
-//! Files that come beside a request, as `multipart/form-data`: the part `request` is the JSON, each part `file` a file and each part `executable` a program. Their names are checked as
+//! Files that come beside a request, as `multipart/form-data`: the part `request` is the JSON, each part `file` a file, each part `executable` a program, and the part `project` the archive of a project. Their names are checked as
 //! those of files inside the JSON are, before anything is written.
 
 use std::convert::Infallible;
@@ -25,6 +25,7 @@ pub(crate) async fn read(bytes: Bytes, boundary: String) -> Result<Uploaded, Fau
     let mut parts = Multipart::new(once, boundary);
     let mut request: Option<RunRequest> = None;
     let mut files = Vec::new();
+    let mut archive = None;
     let mut identity = Sha256::new();
     while let Some(part) = parts.next_field().await.map_err(bad_parts)? {
         match part.name().unwrap_or_default() {
@@ -34,11 +35,17 @@ pub(crate) async fn read(bytes: Bytes, boundary: String) -> Result<Uploaded, Fau
                 request = Some(body::parsed(&text).await?);
             }
             "request" => return Err(Fault::invalid("request", "", "is there twice; send one")),
+            "project" if archive.is_none() => {
+                let bytes = part.bytes().await.map_err(bad_parts)?;
+                note(&mut identity, &[b"project", &bytes]);
+                archive = Some(bytes.to_vec());
+            }
+            "project" => return Err(Fault::invalid("project", "", "is there twice; send one")),
             "file" => files.push(file(part, Executable::No, &mut identity).await?),
             "executable" => files.push(file(part, Executable::Yes, &mut identity).await?),
             other => {
                 let shown: String = other.chars().take(100).collect();
-                let fix = "is no part that is known; name it request, file or executable";
+                let fix = "is no part that is known; name it request, file, executable or project";
                 return Err(Fault::invalid("part", shown, fix));
             }
         }
@@ -50,6 +57,7 @@ pub(crate) async fn read(bytes: Bytes, boundary: String) -> Result<Uploaded, Fau
     let missing = || Fault::invalid("request", "", "is missing; send the request as this part");
     let mut request = request.ok_or_else(missing)?;
     request.uploads = files;
+    request.archive = archive;
     Ok(Uploaded {
         request,
         identity: identity.finalize().to_vec(),

@@ -50,6 +50,8 @@ pub(crate) struct RunView {
     pub(crate) raised: Option<RaisedView>,
     /// What became of each input, where the program was run for several; they are runs of their own, whose `parent` is this one.
     pub(crate) inputs: Option<Vec<InputView>>,
+    /// What came of a project: `cofferdam.project/1`, as `cofferdam test --json` prints it. From the history only with the tests that failed. Its steps are runs of their own, whose `parent` is this one.
+    pub(crate) project: Option<Value>,
     pub(crate) usage: Option<UsageRecord>,
     pub(crate) enforced_by: Enforcement,
     pub(crate) isolation: BTreeMap<String, String>,
@@ -162,6 +164,9 @@ impl RunView {
                 view.changes = closing.changes;
                 view.artifacts = closing.artifacts.iter().map(ArtifactView::from).collect();
                 view.left_out = closing.left_out.iter().map(LeftOutView::from).collect();
+                view.project = closing
+                    .results
+                    .and_then(|mut results| results.get_mut("project").map(Value::take));
             }
         }
         view
@@ -201,6 +206,7 @@ impl RunView {
             return_value: None,
             raised: None,
             inputs: None,
+            project: None,
             usage: None,
             enforced_by: Enforcement::default(),
             isolation: BTreeMap::new(),
@@ -244,6 +250,7 @@ impl RunView {
             .inputs
             .as_ref()
             .map(|inputs| inputs.iter().map(InputView::from).collect());
+        self.project = finished.project.as_ref().map(|done| done.outcome.clone());
         self.started_at = Some(record.started_at.clone());
         self.ended_at = Some(record.ended_at.clone());
         self.exit_code = record.exit_code;

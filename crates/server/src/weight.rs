@@ -18,6 +18,8 @@ impl Finished {
             + artifacts(&self.artifacts)
             + self.left_out.iter().map(left_out).sum::<usize>()
             + inputs
+            // As a tree it takes several times as much as written.
+            + self.project.as_ref().map_or(0, |done| 4 * done.bytes)
     }
 }
 

@@ -32,9 +32,10 @@ use crate::body::Room;
 use crate::config::Remembrance;
 use crate::fault::Fault;
 use crate::inputs::{self, Inputs};
-use crate::kept;
+use crate::kept::{self, left_behind};
 use crate::language;
 use crate::live::{Finished, Live, Stage};
+use crate::project::{self, ProjectTask};
 use crate::trace::RunPhase;
 use crate::workspace::PlacedFile;
 
@@ -62,6 +63,8 @@ pub(crate) enum Task {
     Command(CommandTask),
     /// A command as it was sealed.
     Payload(Box<Sealed>),
+    /// Several commands: what its ecosystem does for an action.
+    Project(Box<ProjectTask>),
 }
 
 #[derive(Debug, Clone)]
@@ -134,6 +137,7 @@ impl Work {
                 ContractTask::Wasm(task) => task.module_base64.len(),
                 _ => sealed.stdin().len(),
             },
+            Task::Project(task) => task.weight(),
             Task::Command(task) => {
                 let inputs = task.inputs.as_ref().map_or(0, |inputs| {
                     let each = inputs.each.iter().map(|input| {
@@ -165,6 +169,7 @@ impl Work {
     pub(crate) fn command_line(&self) -> Vec<String> {
         match &self.task {
             Task::Command(task) => readable(&task.argv),
+            Task::Project(task) => task.command_line(),
             Task::Payload(sealed) => match sealed.to_request(payload_place(sealed, None)) {
                 Ok(request) => readable(&request.argv),
                 Err(_) => Vec::new(),
@@ -196,7 +201,7 @@ impl Work {
     pub(crate) fn channel(&self) -> ResultChannel {
         match &self.task {
             Task::Command(task) => task.channel,
-            Task::Payload(_) => ResultChannel::None,
+            Task::Payload(_) | Task::Project(_) => ResultChannel::None,
         }
     }
 
@@ -216,22 +221,36 @@ impl Work {
                     ..request
                 })
             }
+            // Stands for its steps, of which more is known when it is unpacked.
+            Task::Project(task) => Ok(self.plain(vec!["true".into()], task.env.clone(), workspace)),
             Task::Command(task) => Ok(Request {
-                argv: task.argv.clone(),
-                env: task.env.clone(),
                 cwd: task.cwd.clone(),
-                limits: self.limits.clone(),
-                waived: Vec::new(),
-                network: self.network.clone(),
-                root: Root::HostUsr,
-                workspace: workspace.map(|path| Workspace {
-                    path,
-                    access: self.access,
-                }),
-                mounts: Vec::new(),
-                backend: BackendName::Native,
-                gpus: Gpus::None,
+                ..self.plain(task.argv.clone(), task.env.clone(), workspace)
             }),
+        }
+    }
+
+    fn plain(
+        &self,
+        argv: Vec<OsString>,
+        env: Vec<(OsString, OsString)>,
+        workspace: Option<PathBuf>,
+    ) -> Request {
+        Request {
+            argv,
+            env,
+            cwd: None,
+            limits: self.limits.clone(),
+            waived: Vec::new(),
+            network: self.network.clone(),
+            root: Root::HostUsr,
+            workspace: workspace.map(|path| Workspace {
+                path,
+                access: self.access,
+            }),
+            mounts: Vec::new(),
+            backend: BackendName::Native,
+            gpus: Gpus::None,
         }
     }
 
@@ -246,6 +265,9 @@ impl Work {
         tests::panic_if_asked(&self);
         let mut seat = self.seat(place);
         let private = self.prepare(live.id, place.dir, seat.as_mut())?;
+        if let (Task::Project(task), Some(private)) = (&self.task, private.as_ref()) {
+            return project::carry_out(&self, task, live, place, private);
+        }
         let path = private.as_ref().map(|dir| dir.path().to_owned());
         if let Some(mut failed) = self.compile(live, place, path.clone())? {
             kept::keep(place, live, &self, &mut failed);
@@ -292,25 +314,24 @@ impl Work {
         };
         left.workspace = private;
         Ok(Finished {
-            record,
-            stage: Stage::Run,
             artifacts,
             left_out,
             answer,
-            inputs: None,
+            ..Finished::without_files(record, Stage::Run)
         })
     }
 
     fn inputs(&self) -> Option<&Inputs> {
         match &self.task {
             Task::Command(task) => task.inputs.as_deref(),
-            Task::Payload(_) => None,
+            Task::Payload(_) | Task::Project(_) => None,
         }
     }
 
     /// A sandbox that stands already, if there is one like it must be.
     fn seat(&self, place: Place<'_>) -> Option<Seat> {
-        let pool = place.pool.filter(|_| self.inputs().is_none())?;
+        let is_one = self.inputs().is_none() && !matches!(self.task, Task::Project(_));
+        let pool = place.pool.filter(|_| is_one)?;
         let private = match &self.workspace {
             WorkspaceWish::None => Private::Nothing,
             WorkspaceWish::Private(_) if self.access == WorkspaceAccess::ReadWrite => {
@@ -399,7 +420,7 @@ fn asked(task: Task) -> Asked {
             ContractTask::Wasm(task) => Some(task.module()),
             ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => None,
         },
-        Task::Command(_) => None,
+        Task::Command(_) | Task::Project(_) => None,
     };
     Asked { code, seed: None }
 }
@@ -465,27 +486,6 @@ fn payload_place(sealed: &Sealed, workspace: Option<PathBuf>) -> RunPlace {
         workspace,
         waived: Vec::new(),
     }
-}
-
-/// The journal is there until it is adopted, which reads it whole; whoever comes later finds it in the history.
-pub(crate) fn left_behind(
-    dir: &DataDir,
-    run: RunId,
-) -> (
-    Vec<cofferdam_store::model::Artifact>,
-    Vec<cofferdam_store::model::LeftOut>,
-) {
-    let journal = cofferdam_store::journal::of_run(dir, run).ok().flatten();
-    let closing = journal.and_then(|journal| journal.closing).or_else(|| {
-        let history = cofferdam_store::History::open(dir).ok()?;
-        match history.get(run).ok()?.outcome {
-            cofferdam_store::model::Outcome::Ended(closing) => Some(*closing),
-            _ => None,
-        }
-    });
-    closing.map_or_else(Default::default, |closing| {
-        (closing.artifacts, closing.left_out)
-    })
 }
 
 fn readable(argv: &[OsString]) -> Vec<String> {

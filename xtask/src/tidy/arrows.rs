@@ -6,7 +6,7 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
@@ -17,6 +17,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     (IMAGES, &[CONTRACT, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
     (PROJECT, &[CONTRACT]),
+    (WORKSHOP, &[CONTRACT, STORE, ENGINE, PROJECT]),
     (CALLBACK, &[CONTRACT, STORE]),
     (WASM, &[CONTRACT, ENGINE]),
     (FLEET, &[CONTRACT, ENGINE]),
@@ -24,13 +25,14 @@ const ARROWS: [(&str, &[&str]); 16] = [
         SERVER,
         &[
             CONTRACT, ENGINE, TOOLCHAIN, STORE, CALLBACK, FLEET, OBSERVE, DOCKER, IMAGES, WASM,
+            PROJECT, WORKSHOP,
         ],
     ),
     (
         "cofferdam",
         &[
             CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, FLEET, SERVER, OBSERVE,
-            DOCKER, IMAGES, WASM,
+            DOCKER, IMAGES, WASM, WORKSHOP,
         ],
     ),
     (TESTKIT, &[]),
@@ -48,6 +50,7 @@ const DOCKER: &str = "cofferdam-docker";
 const IMAGES: &str = "cofferdam-images";
 const FLEET: &str = "cofferdam-fleet";
 const WASM: &str = "cofferdam-wasm";
+const WORKSHOP: &str = "cofferdam-workshop";
 const SERVER: &str = "cofferdam-server";
 const TESTKIT: &str = "cofferdam-testkit";
 /// Chores look at whatever they need and are never shipped.

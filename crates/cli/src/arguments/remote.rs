@@ -1,8 +1,11 @@
 //! The grammar of the verbs that talk to a daemon.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+
+use super::LimitArgs;
 
 /// Which daemon.
 #[derive(Debug, Args)]
@@ -17,19 +20,141 @@ pub(crate) struct ServerArgs {
     pub(crate) server: String,
 }
 
-/// Send work to a daemon: a sealed payload, whose envelope is printed, or a run as its API takes it.
+/// Send work to a daemon: a sealed payload, whose envelope is printed, a run as its API takes it, or a project to be built or tested there.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  cofferdam submit payload.json --server http://127.0.0.1:8080\n  echo '{\"command\": [\"make\"]}' | cofferdam submit - --wait\n\nExit code: 0 when it was done or taken on, 1 when a payload's status is ERROR, 125 when the daemon refused or cannot be reached."
+    after_long_help = "Examples:\n  cofferdam submit payload.json --server http://127.0.0.1:8080\n  echo '{\"command\": [\"make\"]}' | cofferdam submit - --wait\n  cofferdam submit --project . --action test --filter login --junit out.xml\n  cofferdam submit --project ./web --action build --restore --keep dist\n\nOf a project, what .gitignore names stays here, and Ctrl-C cancels the run. What is kept lies at the daemon: /v1/runs/ID/artifacts.\n\nExit code: 0 when it was done or taken on, 1 when a payload's status is ERROR, 125 when the daemon refused or cannot be reached; of a project that of the same verb here."
 )]
 pub(crate) struct SubmitArgs {
     /// The payload or the run, or `-` for standard input.
-    pub(crate) work: PathBuf,
+    #[arg(required_unless_present = "project")]
+    pub(crate) work: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     /// Of a run: wait for its end and print its record. A payload is always waited for.
     #[arg(long)]
     pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) project: ProjectArgs,
+}
+
+/// A project for a daemon.
+#[derive(Debug, Args)]
+pub(crate) struct ProjectArgs {
+    /// Send this directory and do something with it there.
+    #[arg(
+        long,
+        value_name = "DIR",
+        help_heading = "Project",
+        conflicts_with = "work"
+    )]
+    pub(crate) project: Option<PathBuf>,
+    /// What to do.
+    #[arg(
+        long,
+        value_enum,
+        default_value = "test",
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) action: RemoteAction,
+    /// The command of `.agent/config.yml`, for `--action task`.
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) task: Option<String>,
+    /// Only this project, by its manifest, its directory or its name. Can be given more than once.
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) only: Vec<String>,
+    /// Install what it depends on first, from the daemon's caches.
+    #[arg(long, help_heading = "Project", requires = "project")]
+    pub(crate) restore: bool,
+    /// Send also what .gitignore names, such as node_modules.
+    #[arg(long, help_heading = "Project", requires = "project")]
+    pub(crate) all_files: bool,
+    /// Keep the files of this directory as artifacts. Can be given more than once.
+    #[arg(
+        long,
+        value_name = "DIR",
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) keep: Vec<String>,
+    /// Set a variable. Can be given more than once.
+    #[arg(
+        long,
+        short,
+        value_name = "KEY[=VALUE]",
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) env: Vec<OsString>,
+    /// Only tests whose name fits, in the words of the test runner.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) filter: Option<String>,
+    /// Stop at the first failure.
+    #[arg(long, help_heading = "Project", requires = "project")]
+    pub(crate) fail_fast: bool,
+    /// Measure coverage, where the test runner can.
+    #[arg(long, help_heading = "Project", requires = "project")]
+    pub(crate) coverage: bool,
+    /// Try again up to N times while tests fail.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) retries: u32,
+    /// Also write the results as JUnit XML.
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) junit: Option<PathBuf>,
+    /// Also write what was said about the source as SARIF.
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) sarif: Option<PathBuf>,
+    /// Print one JSON document instead of what the tools say.
+    #[arg(long, help_heading = "Project", requires = "project")]
+    pub(crate) json: bool,
+    /// Do not show what the tools say, only what came of it.
+    #[arg(long, short, help_heading = "Project", requires = "project")]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RemoteAction {
+    Restore,
+    Build,
+    Test,
+    Lint,
+    Format,
+    /// A command that the project names itself.
+    Task,
 }
 
 /// Print what a run of a daemon writes, as it comes, until it has ended.

@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_store::beneath;
+use cofferdam_workshop::cache;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 
-use super::hold;
 use super::list::{SCHEMA, document};
 use super::look::{self, Volume};
 use crate::arguments::cache::WhichCaches;
@@ -92,7 +92,7 @@ pub(super) fn clear(
 }
 
 fn remove(volume: &Volume) -> Fate {
-    let lock = match hold::alone(&volume.place, volume.cache) {
+    let lock = match cache::alone(&volume.place, volume.cache) {
         Ok(Some(lock)) => lock,
         Ok(None) => return Fate::InUse,
         Err(_) => return Fate::Failed("its lock cannot be used".to_owned()),

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use cofferdam_project::Cache;
+use cofferdam_workshop::cache;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-use super::{hold, place};
+use super::place;
 use crate::arguments::cache::WhichCaches;
 use crate::failure::Failure;
 
@@ -51,7 +52,7 @@ pub(super) fn find(which: &WhichCaches) -> Result<Vec<Volume>, Failure> {
             let Ok(volume) = open_dir(&dir, cache.as_str()) else {
                 continue;
             };
-            let (is_used, last_used) = hold::seen(&place, cache);
+            let (is_used, last_used) = cache::seen(&place, cache);
             found.push(Volume {
                 place: place.clone(),
                 project: project.clone(),

@@ -5,7 +5,6 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_project::Cache;
 
 use crate::failure::Failure;
 
@@ -19,20 +18,6 @@ pub(crate) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failur
     place.canonicalize().map_err(|error| failed(&place, &error))
 }
 
-/// Makes what a step needs of it.
-pub(crate) fn prepare(place: &Path, caches: &[Cache]) -> Result<(), Failure> {
-    for cache in caches {
-        let volume = place.join(cache.as_str());
-        make(&volume)?;
-        let is_dir = volume.symlink_metadata().is_ok_and(|found| found.is_dir());
-        if !is_dir {
-            let why = std::io::Error::other("is a link or no directory; remove it");
-            return Err(failed(&volume, &why));
-        }
-    }
-    Ok(())
-}
-
 /// Which project a place belongs to, for people who look at it later.
 pub(crate) fn remember_best_effort(place: &Path, root: &Path) {
     let note = place.join(PROJECT);
@@ -43,9 +28,6 @@ pub(crate) fn remember_best_effort(place: &Path, root: &Path) {
 
 /// Holds the path of the project.
 pub(crate) const PROJECT: &str = ".project";
-/// Holds a file for each cache, that whoever uses it locks. Beside the caches and not in them: what is inside, a program could lock too.
-pub(crate) const LOCKS: &str = ".locks";
-
 /// Where the caches of a project are, also when there are none yet.
 pub(crate) fn of_project(root: &Path) -> Result<PathBuf, Failure> {
     own(root, |name| std::env::var_os(name).map(PathBuf::from))

@@ -7,24 +7,18 @@ use std::path::{Path, PathBuf};
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::{BackendName, Mount, MountAccess, Request};
 use cofferdam_project::{Bounds, Cache, detect};
+use cofferdam_workshop::cache::{self, Held, Use};
 
-use super::hold::{self, Held};
 use super::place;
 use crate::arguments::RunArgs;
 use crate::failure::Failure;
 use crate::run;
+use crate::terminal::output::note;
 
 /// Where caches are, inside.
-pub(crate) const INSIDE: &str = "/cache";
+const INSIDE: &str = "/cache";
 /// Chosen by the lock files of the workspace.
 const AUTO: &str = "auto";
-
-/// One cache, and what may be done with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Use {
-    pub(crate) cache: Cache,
-    pub(crate) access: MountAccess,
-}
 
 /// The caches of one run, held for it.
 #[derive(Debug, Default)]
@@ -34,13 +28,11 @@ pub(crate) struct Volumes {
     _held: Held,
 }
 
-impl Use {
-    pub(crate) fn mount(self, place: &Path) -> Mount {
-        Mount {
-            source: place.join(self.cache.as_str()),
-            target: Path::new(INSIDE).join(self.cache.as_str()),
-            access: self.access,
-        }
+fn mount(each: Use, place: &Path) -> Mount {
+    Mount {
+        source: place.join(each.cache.as_str()),
+        target: Path::new(INSIDE).join(each.cache.as_str()),
+        access: each.access,
     }
 }
 
@@ -50,7 +42,7 @@ impl Volumes {
         // Without walls everything is where it is.
         let is_host = request.backend == BackendName::Host;
         for each in &self.uses {
-            let mount = each.mount(&self.place);
+            let mount = mount(*each, &self.place);
             let seen = if is_host {
                 &mount.source
             } else {
@@ -92,7 +84,12 @@ pub(crate) fn for_run(args: &RunArgs, cancel: BorrowedFd<'_>) -> Result<Volumes,
     if let (None, Some(root)) = (&args.cache_dir, &root) {
         place::remember_best_effort(&place, root);
     }
-    let held = hold::hold(&place, &uses, cancel)?;
+    let held = cache::hold(&place, &uses, Some(cancel), &|cache| {
+        let name = cache.as_str();
+        note(&format!(
+            "cofferdam: waiting for the {name} cache, which another run uses"
+        ));
+    })?;
     Ok(Volumes {
         place,
         uses,

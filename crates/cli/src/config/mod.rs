@@ -16,8 +16,8 @@ mod shape;
 mod show;
 pub(crate) mod spelling;
 mod suggest;
-pub(crate) mod yaml;
 
+pub(crate) use cofferdam_project::yaml;
 pub(crate) use docker::{DockerFlags, DockerKey, DockerSettings};
 pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};

@@ -1,19 +1,12 @@
-//! The verbs that do something with a project: `restore`, `build`, `test`, `lint` and `format`. Each command of the project runs through the engine, in the sandbox,
-//! with the project as its workspace; what it says and reports is read afterwards.
+//! The verbs that do something with a project: `restore`, `build`, `test`, `lint`, `format` and `task`. What they do is done by the workshop; here is what a person asks for and is shown.
 
 mod act;
-mod contract;
-mod ears;
-mod gather;
-mod git;
-mod outcome;
+mod screen;
 mod sheet;
-mod step;
 mod task;
-mod tee;
 mod tell;
-mod tools;
 mod verbs;
 
 pub(crate) use task::task;
+pub(crate) use tell::Tell;
 pub(crate) use verbs::{build, format, lint, restore, test};

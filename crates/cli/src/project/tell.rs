@@ -7,9 +7,8 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_project::diagnostic::{self, Diagnostic, Severity};
 use cofferdam_project::report::{self, Status, TestCase, TestReport};
 use cofferdam_project::{Action, Beneath};
+use cofferdam_workshop::{Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
 
-use super::act::last_attempts;
-use super::outcome::{Outcome, ProjectOutcome, StepOutcome, Tests, Verdict};
 use super::sheet::Sheet;
 use crate::arguments::project::ActArgs;
 use crate::failure::{self, Failure};
@@ -19,7 +18,6 @@ use crate::terminal::output::Document;
 use crate::terminal::size::Target;
 use crate::terminal::text::{cut, safe};
 
-const SCHEMA: &str = "cofferdam.project/1";
 /// More than these nobody reads in a terminal; `--json` has them all.
 const MOST_DIAGNOSTICS: usize = 50;
 const MOST_FAILURES: usize = 50;
@@ -28,7 +26,7 @@ const MAX_SOURCE: u64 = 4 << 20;
 
 /// How it is to be told.
 #[derive(Debug)]
-pub(super) struct Tell {
+pub(crate) struct Tell {
     json: bool,
     junit: Option<Sheet>,
     sarif: Option<Sheet>,
@@ -36,18 +34,31 @@ pub(super) struct Tell {
 
 impl Tell {
     pub(super) fn new(args: &ActArgs, junit: Option<PathBuf>) -> Result<Self, Failure> {
+        Self::of(args.json, junit.as_ref(), args.sarif.as_ref())
+    }
+
+    /// Files are held from now on.
+    pub(crate) fn of(
+        json: bool,
+        junit: Option<&PathBuf>,
+        sarif: Option<&PathBuf>,
+    ) -> Result<Self, Failure> {
         let hold = |flag: &str, path: Option<&PathBuf>| {
             path.map(|path| Sheet::hold(flag, path)).transpose()
         };
         Ok(Self {
-            json: args.json,
-            junit: hold("--junit", junit.as_ref())?,
-            sarif: hold("--sarif", args.sarif.as_ref())?,
+            json,
+            junit: hold("--junit", junit)?,
+            sarif: hold("--sarif", sarif)?,
         })
     }
 
-    pub(super) fn outcome(&self, outcome: &Outcome, root: &Path) -> Result<(), Failure> {
-        let steps: Vec<&StepOutcome> = outcome.projects.iter().flat_map(last_attempts).collect();
+    pub(crate) fn outcome(&self, outcome: &Outcome, root: &Path) -> Result<(), Failure> {
+        let steps: Vec<&StepOutcome> = outcome
+            .projects
+            .iter()
+            .flat_map(ProjectOutcome::last_attempts)
+            .collect();
         if let Some(sheet) = &self.junit {
             let mut all = TestReport::default();
             for tests in steps.iter().filter_map(|step| step.tests.as_ref()) {
@@ -97,7 +108,7 @@ struct Page {
 
 impl Page {
     fn project(&mut self, project: &ProjectOutcome) {
-        let steps = last_attempts(project);
+        let steps = project.last_attempts();
         let found: Vec<&Diagnostic> = steps.iter().flat_map(|step| &step.diagnostics).collect();
         for diagnostic in found.iter().take(MOST_DIAGNOSTICS) {
             self.diagnostic(diagnostic);
@@ -272,6 +283,19 @@ impl Page {
                 counts.failed,
                 counts.skipped,
                 amount::milliseconds(ms)
+            );
+        }
+        if let Some(covered) = &outcome.coverage {
+            let lines = covered.lines;
+            let tenths = (lines.covered * 1000).checked_div(lines.total).unwrap_or(0);
+            let _ = writeln!(
+                self.text,
+                "coverage: {}.{} % ({} of {} lines in {} files)",
+                tenths / 10,
+                tenths % 10,
+                lines.covered,
+                lines.total,
+                covered.files.len()
             );
         }
         if outcome.action != Action::Test {

@@ -4,26 +4,27 @@ use std::process::ExitCode;
 
 use cofferdam_project::Action;
 use cofferdam_project::action::{Coverage, FailFast};
+use cofferdam_workshop::{Attempts, Wish};
 
-use super::act::{self, Attempts, Wish};
+use super::act;
 use crate::arguments::Places;
 use crate::arguments::project::{ActArgs, TestArgs};
 use crate::failure::Failure;
 
 pub(crate) fn restore(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
-    act::act(args, places, Wish::plain(Action::Restore))
+    act::act(args, places, Wish::plain(Action::Restore), None)
 }
 
 pub(crate) fn build(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
-    act::act(args, places, Wish::plain(Action::Build))
+    act::act(args, places, Wish::plain(Action::Build), None)
 }
 
 pub(crate) fn lint(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
-    act::act(args, places, Wish::plain(Action::Lint))
+    act::act(args, places, Wish::plain(Action::Lint), None)
 }
 
 pub(crate) fn format(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
-    act::act(args, places, Wish::plain(Action::Format))
+    act::act(args, places, Wish::plain(Action::Format), None)
 }
 
 pub(crate) fn test(args: TestArgs, places: Places) -> Result<ExitCode, Failure> {
@@ -35,11 +36,10 @@ pub(crate) fn test(args: TestArgs, places: Places) -> Result<ExitCode, Failure> 
     if args.coverage {
         wish.options.coverage = Coverage::Yes;
     }
-    wish.junit = args.junit;
     wish.attempts = match (args.retries, args.repeat) {
         (0, 1) => Attempts::One,
         (0, times) => Attempts::Repeat(times),
         (more, _) => Attempts::Retry(more),
     };
-    act::act(args.act, places, wish)
+    act::act(args.act, places, wish, args.junit)
 }

@@ -6,10 +6,10 @@ use cofferdam_contract::ending::{EndingRecord, Stream};
 use cofferdam_store::RunId;
 use cofferdam_store::log::{self, Chunk};
 use cofferdam_store::model::{Closing, Digest, Outcome, Status, StoredRun};
+use cofferdam_workshop::TestsDiff;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::tests_compared::{self, TestsDiff};
 use super::unified::{self, Bounds, StreamDiff};
 use super::words;
 use crate::arguments::history::DiffArgs;
@@ -143,7 +143,7 @@ pub(crate) fn compare(a: Side<'_>, b: Side<'_>, scope: Scope, context: usize) ->
     let environment = everything.then(|| names(a.run, b.run));
     let artifacts = everything.then(|| artifacts(a.run, b.run));
     let tests = everything
-        .then(|| tests_compared::compare(a.run, b.run))
+        .then(|| cofferdam_workshop::compare(a.run, b.run))
         .flatten();
     let ending = everything || scope == Scope::Ending;
     let differs = |diff: &Option<StreamDiff>| diff.as_ref().is_some_and(|diff| !diff.same);

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use cofferdam_store::{History, RunId, StoreError};
+use cofferdam_workshop::TestsDiff;
 
 use super::compare::{self, Artifacts, Comparison, Figure, Names, Scope, Side, Unit};
-use super::tests_compared::TestsDiff;
 use super::unified::{LineKind, NotShown, StreamDiff};
 use super::{Kept, open_history};
 use crate::arguments::history::DiffArgs;

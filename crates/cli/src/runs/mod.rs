@@ -16,7 +16,6 @@ pub(crate) mod sample;
 mod save;
 mod show;
 mod stats;
-mod tests_compared;
 pub(crate) mod unified;
 pub(crate) mod words;
 

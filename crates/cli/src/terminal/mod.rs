@@ -5,6 +5,7 @@ pub(crate) mod amount;
 pub(crate) mod bar;
 pub(crate) mod colour;
 pub(crate) mod control;
+pub(crate) mod counts_line;
 pub(crate) mod output;
 pub(crate) mod pager;
 pub(crate) mod progress;

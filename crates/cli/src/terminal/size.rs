@@ -1,5 +1,7 @@
 //! How large the terminal is, if there is one.
 
+use std::os::fd::AsFd;
+
 /// Where our output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -23,11 +25,19 @@ const USUAL: Window = Window {
 impl Target {
     /// Of standard output. `COLUMNS` and `LINES` win over what the terminal says.
     pub(crate) fn of_stdout() -> Self {
-        let stdout = std::io::stdout();
-        if !rustix::termios::isatty(&stdout) {
+        Self::of(std::io::stdout())
+    }
+
+    /// The same of standard error, where notes about work in progress go.
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(std::io::stderr())
+    }
+
+    fn of(stream: impl AsFd) -> Self {
+        if !rustix::termios::isatty(&stream) {
             return Self::Pipe;
         }
-        let said = rustix::termios::tcgetwinsize(&stdout).ok();
+        let said = rustix::termios::tcgetwinsize(&stream).ok();
         let variable = |name| std::env::var(name).ok();
         Self::Terminal(window(
             said.map(|size| (size.ws_col, size.ws_row)),

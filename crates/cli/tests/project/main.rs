@@ -13,5 +13,6 @@ mod dotnet;
 mod fixture;
 mod golden;
 mod packages;
+mod progress;
 mod reports;
 mod test;

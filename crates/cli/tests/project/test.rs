@@ -1,6 +1,7 @@
 //! The tests of projects in each language, told in one form.
 
 use cofferdam_testkit::{Need, Way, host};
+use serde_json::json;
 
 use crate::fixture::{GO, NODE, PYTEST, RUST, UNITTEST, act, counts, failing, project};
 
@@ -308,4 +309,53 @@ fn a_secret_in_a_failing_test_is_not_in_the_history() {
         shown.out().contains("test_x") && !shown.out().contains("hunter2"),
         "{shown:#?}"
     );
+}
+
+#[test]
+fn coverage_is_read_back_line_by_line() {
+    let host = host!(
+        Need::Installed("/usr/bin/go"),
+        Need::Installed("/usr/lib/python3/dist-packages/pytest_cov")
+    );
+    let way = Way::all()[0];
+    let go = project(&host, way, GO);
+    let covered = act(&host, way, "test", &go, &["--coverage", "--json"]).told();
+    let lines = &covered["coverage"]["lines"];
+    assert_eq!(
+        (&lines["covered"], &lines["total"]),
+        (&json!(1), &json!(1)),
+        "{covered:#}"
+    );
+    assert_eq!(
+        covered["coverage"]["files"][0]["file"],
+        "example.com/m/a.go"
+    );
+    let pytest: &[(&str, &str)] = &[
+        ("pytest.ini", "[pytest]\n"),
+        (
+            "src/a.py",
+            "def f(x):\n    if x:\n        return 1\n    return 2\n",
+        ),
+        (
+            "test_a.py",
+            "from src.a import f\ndef test_ok():\n    assert f(1) == 1\n",
+        ),
+    ];
+    let dir = project(&host, way, pytest);
+    let covered = act(&host, way, "test", &dir, &["--coverage", "--json"]).told();
+    let files = covered["coverage"]["files"].as_array().unwrap();
+    let of_source = files.iter().find(|file| file["file"] == "src/a.py");
+    let lines = of_source.map(|file| file["lines"].clone());
+    assert_eq!(
+        lines,
+        Some(json!({"covered": 3, "total": 4})),
+        "{covered:#}"
+    );
+    let told = act(&host, way, "test", &dir, &["--coverage"]);
+    assert!(
+        told.out()
+            .contains("coverage: 85.7 % (6 of 7 lines in 2 files)"),
+        "{told:#?}"
+    );
+    assert!(!dir.join(".coverage").exists());
 }

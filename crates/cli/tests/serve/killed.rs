@@ -362,3 +362,43 @@ fn kills_at_any_moment_leave_every_result_told_under_one_key() -> Outcome<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_project_that_waits_survives_sigkill_and_one_that_had_begun_is_interrupted() -> Outcome<()> {
+    let dir = tempfile::tempdir()?;
+    let daemon = Daemon::start(dir.path(), &["--concurrency", "1"])?;
+    let project = |body: &str| {
+        format!(
+            r#"{{"wait": false, "project": {{"action": "test"}}, "files": [{{"path": "setup.cfg", "content": ""}},
+            {{"path": "test_x.py", "content": "import time, unittest\n\nclass T(unittest.TestCase):\n    def test_a(self):\n        {body}\n"}}]}}"#
+        )
+    };
+    let began = answer(daemon.run(&project("time.sleep(61.0311)"))?)?;
+    let began = began["run_id"].as_str().ok_or("no id")?.to_owned();
+    // Its step runs below it.
+    until(&daemon, &format!("/v1/runs?parent={began}"), |list| {
+        list["runs"][0]["status"] == "running"
+    })?;
+    let waits = answer(daemon.run(&project("pass"))?)?;
+    let waits = waits["run_id"].as_str().ok_or("no id")?.to_owned();
+    killed(daemon)?;
+    let daemon = Daemon::start(dir.path(), &[])?;
+    let ended = until(&daemon, &format!("/v1/runs/{waits}"), |run| {
+        run["state"] == "ended"
+    })?;
+    assert_eq!(ended["status"], "success", "{ended:#}");
+    assert_eq!(ended["project"]["counts"]["passed"], 1, "{ended:#}");
+    let interrupted = get(&daemon, &format!("/v1/runs/{began}"))?;
+    assert_eq!(interrupted["status"], "interrupted", "{interrupted:#}");
+    assert_eq!(files_in(&dir.path().join("data/accepted")), 0);
+    // What the killed one left goes with one of the next runs.
+    let since = Instant::now();
+    while files_in(&dir.path().join("data/work")) > 0 {
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "a workspace is left"
+        );
+        answer(daemon.run(r#"{"command": ["true"]}"#)?)?;
+    }
+    Ok(())
+}

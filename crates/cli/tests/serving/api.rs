@@ -44,8 +44,9 @@ fn every_answer_is_as_the_description_says() {
     let work = json!({"language": "shell", "code": "echo hello | tee made.txt"});
     let run = daemon.post("/v1/runs", &work).json();
     let id = run["run_id"].as_str().unwrap();
-    let settings =
-        format!("{SETTINGS}\n[parameters]\n\"path.id\" = \"{id}\"\n\"path.path\" = \"made.txt\"\n");
+    let settings = format!(
+        "{SETTINGS}\n[parameters]\n\"path.id\" = \"{id}\"\n\"path.other\" = \"{id}\"\n\"path.path\" = \"made.txt\"\n"
+    );
     let only = ["--include-path-regex", r"^/v1/runs/\{id\}"];
     let told = test(&tester, &host, &daemon, &secret, &settings, &only);
     let of_runs = operations(&document, |path| path.starts_with("/v1/runs/{id}"));

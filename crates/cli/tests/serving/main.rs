@@ -11,6 +11,7 @@ mod client;
 mod daemon;
 mod framing;
 mod load;
+mod projects;
 mod user;
 #[cfg(feature = "wasm")]
 mod wasm;

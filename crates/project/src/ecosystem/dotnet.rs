@@ -3,6 +3,7 @@
 use super::runner::{Ask, Runner};
 use super::rust::resolve_file;
 use crate::action::{Action, Cache, Coverage, Place, Reach, Step};
+use crate::coverage::CoverageFormat;
 use crate::detect::Tree;
 use crate::diagnostic::Speaker;
 use crate::model::{
@@ -212,7 +213,9 @@ fn test(ask: &Ask<'_>) -> Step {
         step = step.args(["--filter", filter]);
     }
     if options.coverage == Coverage::Yes {
-        step = step.args(["--collect", "XPlat Code Coverage"]);
+        step = step
+            .args(["--collect", "XPlat Code Coverage"])
+            .covered("coverage.cobertura.xml", CoverageFormat::Cobertura);
     }
     step.report(Place::OwnAll(".trx"), Format::Trx)
 }

@@ -3,6 +3,7 @@
 use super::runner::{Ask, Runner};
 use super::rust::resolve_file;
 use crate::action::{Action, Cache, Coverage, FailFast, Place, Reach, Step};
+use crate::coverage::CoverageFormat;
 use crate::detect::Tree;
 use crate::diagnostic::Speaker;
 use crate::model::{Ecosystem, Framework, PackageManager, Project, ProjectKind, Wanted, join};
@@ -147,10 +148,12 @@ fn test(ask: &Ask<'_>, mut step: Step) -> Step {
         step = step.arg("-failfast");
     }
     if options.coverage == Coverage::Yes {
-        step = step.arg(format!(
-            "-coverprofile={}",
-            ask.places.report("coverage.out")
-        ));
+        step = step
+            .arg(format!(
+                "-coverprofile={}",
+                ask.places.report("coverage.out")
+            ))
+            .covered("coverage.out", CoverageFormat::GoProfile);
     }
     step.arg("./...")
         .report(Place::Stdout, Format::GoJson)

@@ -3,6 +3,7 @@
 use super::node::{is_no_test, local, manager, script};
 use super::runner::Ask;
 use crate::action::{Coverage, FailFast, Place, Step};
+use crate::coverage::CoverageFormat;
 use crate::diagnostic::Speaker;
 use crate::model::{Framework, PackageManager, Project};
 use crate::report::Format;
@@ -72,10 +73,13 @@ fn jest(ask: &Ask<'_>, mut step: Step) -> Step {
         step = step.arg("--bail");
     }
     if ask.options.coverage == Coverage::Yes {
-        step = step.arg("--coverage").arg(format!(
-            "--coverageDirectory={}",
-            ask.places.report("coverage")
-        ));
+        step = step
+            .args(["--coverage", "--coverageReporters=lcovonly"])
+            .arg(format!(
+                "--coverageDirectory={}",
+                ask.places.report("coverage")
+            ))
+            .covered("lcov.info", CoverageFormat::Lcov);
     }
     step.report(Place::Own("jest.json".to_owned()), Format::Jest)
 }
@@ -92,7 +96,13 @@ fn vitest(ask: &Ask<'_>, mut step: Step) -> Step {
         step = step.arg("--bail=1");
     }
     if ask.options.coverage == Coverage::Yes {
-        step = step.arg("--coverage");
+        step = step
+            .args(["--coverage.enabled", "--coverage.reporter=lcovonly"])
+            .arg(format!(
+                "--coverage.reportsDirectory={}",
+                ask.places.report("coverage")
+            ))
+            .covered("lcov.info", CoverageFormat::Lcov);
     }
     step.report(Place::Own("vitest.json".to_owned()), Format::Jest)
 }

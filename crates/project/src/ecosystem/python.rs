@@ -4,6 +4,7 @@ use toml::Table;
 
 use super::runner::{Ask, Runner};
 use crate::action::{Action, Cache, Coverage, FailFast, Place, Reach, Step};
+use crate::coverage::CoverageFormat;
 use crate::detect::{Tree, is_below};
 use crate::diagnostic::Speaker;
 use crate::model::{Ecosystem, Framework, PackageManager, Project, Wanted, join};
@@ -236,7 +237,12 @@ fn test(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
             }
             if options.coverage == Coverage::Yes {
                 let to = ask.places.report("coverage.xml");
-                step = step.arg("--cov").arg(format!("--cov-report=xml:{to}"));
+                step = step
+                    .arg("--cov=.")
+                    .arg(format!("--cov-report=xml:{to}"))
+                    .covered("coverage.xml", CoverageFormat::Cobertura)
+                    // What it measures into is a file as well.
+                    .env("COVERAGE_FILE", ask.places.report(".coverage"));
             }
             Ok(vec![
                 step.report(Place::Own("pytest.xml".to_owned()), Format::Junit)

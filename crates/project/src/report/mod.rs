@@ -9,12 +9,14 @@ mod libtest;
 mod mocha;
 mod model;
 mod place;
+mod tally;
 mod tap;
 mod text;
 mod trx;
 
 pub use junit_write::junit;
 pub use model::{BadReport, Counts, Format, MAX_REPORT, Status, TestCase, TestReport, parse};
+pub use tally::Tally;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! What every format becomes: cases with a status. Counts are made from the cases and never read.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{go_json, jest, junit, libtest, mocha, tap, text, trx};
 
@@ -35,7 +35,7 @@ pub struct TestReport {
     pub problems: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TestCase {
     pub name: String,
     /// The class, module or group that it stands in.
@@ -58,7 +58,7 @@ pub struct TestCase {
     pub actual: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Passed,
@@ -66,7 +66,7 @@ pub enum Status {
     Skipped,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub total: usize,
     pub passed: usize,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{Ending, StopCause, Stream};
 use cofferdam_contract::limits::Limits;
-use cofferdam_contract::record::{CapturedStream, FinishedRun, RunRecord, UsageRecord};
+use cofferdam_contract::record::{CapturedStream, FinishedRun, RunRecord};
 use cofferdam_contract::request::{BackendName, Grant, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
@@ -15,12 +15,14 @@ use cofferdam_engine::pipeline;
 use cofferdam_store::RunId;
 use cofferdam_store::model::Artifact;
 use cofferdam_store::private_dir::PrivateDir;
+use cofferdam_workshop::used;
 use jiff::Timestamp;
 
 use crate::fault::Fault;
+use crate::kept::left_behind;
 use crate::language::{self, Answer};
 use crate::live::Live;
-use crate::work::{Place, Work, input_of, left_behind, streams, within};
+use crate::work::{Place, Work, input_of, streams, within};
 use crate::workspace::PlacedFile;
 
 /// What is to be run, checked.
@@ -233,24 +235,4 @@ fn together(
     });
     record.usage = used(records().map(|record| &record.usage));
     record
-}
-
-/// Times and output add up; the rest was never in use at once.
-fn used<'a>(each: impl Iterator<Item = &'a UsageRecord>) -> UsageRecord {
-    let none = UsageRecord {
-        wall_ms: 0.0,
-        cpu_ms: 0.0,
-        memory_peak_bytes: None,
-        processes_peak: None,
-        output_bytes: 0,
-        disk_bytes: None,
-    };
-    each.fold(none, |sum, one| UsageRecord {
-        wall_ms: sum.wall_ms + one.wall_ms,
-        cpu_ms: sum.cpu_ms + one.cpu_ms,
-        memory_peak_bytes: sum.memory_peak_bytes.max(one.memory_peak_bytes),
-        processes_peak: sum.processes_peak.max(one.processes_peak),
-        output_bytes: sum.output_bytes.saturating_add(one.output_bytes),
-        disk_bytes: sum.disk_bytes.max(one.disk_bytes),
-    })
 }

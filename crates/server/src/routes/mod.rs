@@ -1,6 +1,7 @@
 //! What can be asked, one file for each subject; `table` has the list.
 
 mod about;
+mod diff;
 mod execute;
 mod export;
 mod output;

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, delete, get, post};
 
-use super::{about, execute, export, output, runs, submit};
+use super::{about, diff, execute, export, output, runs, submit};
 use crate::app::App;
 use crate::fault::{Fault, Refusal};
 use crate::middleware;
@@ -74,7 +74,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/v1/runs",
-        summary: "Run a command or source code. Answers when it has ended, or at once with `wait: false`. An `Idempotency-Key` makes a repetition the same run; without one, a run whose client goes away while waiting is cancelled. As `multipart/form-data` the request is the part `request`, and files come as parts `file` or `executable`, each with its path as filename.",
+        summary: "Run a command, source code, or an action of a project. Answers when it has ended, or at once with `wait: false`. An `Idempotency-Key` makes a repetition the same run; without one, a run whose client goes away while waiting is cancelled. As `multipart/form-data` the request is the part `request`, and files come as parts `file` or `executable`, each with its path as filename; a project comes as the part `project`, a tar archive or a git bundle.",
         access: Access::Scope("run"),
         takes: Some("RunRequest"),
         gives: &[(200, JSON, "RunView"), (202, JSON, "RunView")],
@@ -144,7 +144,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         method: Method::Get,
         path: "/v1/runs/{id}/events",
-        summary: "A run as it happens: server-sent events `state`, `output`, `usage` (`cpu_ms` so far, `memory_bytes` and `processes` at the moment, twice a second), `end`, or `error` when it cannot go on. `Last-Event-ID` goes on where a reader was.",
+        summary: "A run as it happens: server-sent events `state`, `output`, `usage` (`cpu_ms` so far, `memory_bytes` and `processes` at the moment, twice a second), `progress` (of a project: its `step`, and the `counts` of tests that have ended), `end`, or `error` when it cannot go on. `Last-Event-ID` goes on where a reader was.",
         access: Access::Scope("read"),
         takes: None,
         gives: &[(200, "text/event-stream", ""), (204, "", "")],
@@ -170,6 +170,16 @@ pub(crate) const ROUTES: &[Route] = &[
         gives: &[(200, "*/*", "")],
         patience: Patience::Run,
         handler: || get(output::artifact),
+    },
+    Route {
+        method: Method::Get,
+        path: "/v1/runs/{id}/diff/{other}",
+        summary: "Two runs of tests compared: which tests of `other` fail newly, are fixed, slower, added or gone.",
+        access: Access::Scope("read"),
+        takes: None,
+        gives: &[(200, JSON, "TestsDiff")],
+        patience: Patience::Short,
+        handler: || get(diff::diff),
     },
     Route {
         method: Method::Get,

@@ -16,6 +16,7 @@ mod openapi;
 #[allow(dead_code, reason = "the tests of the couriers use the rest")]
 #[path = "../../../callback/tests/delivery/peer.rs"]
 mod peer;
+mod projects;
 mod queue;
 mod runs;
 mod slow_readers;

@@ -10,12 +10,12 @@ const MOST: usize = 1000;
 
 /// What git would execute or obey, before anything ran.
 #[derive(Debug)]
-pub(super) struct Git {
+pub(crate) struct Git {
     files: Vec<(String, Stamp)>,
 }
 
 impl Git {
-    pub(super) fn look(root: &Path) -> Self {
+    pub(crate) fn look(root: &Path) -> Self {
         let Ok(project) = Beneath::open(root) else {
             return Self { files: Vec::new() };
         };
@@ -36,7 +36,7 @@ impl Git {
     }
 
     /// A line for a person, where something is not as it was.
-    pub(super) fn warning(&self, root: &Path) -> Option<String> {
+    pub(crate) fn warning(&self, root: &Path) -> Option<String> {
         let now = Self::look(root);
         let changed = now.files.iter().find(|file| !self.files.contains(file));
         let name = changed.map(|(name, _)| name.as_str());

@@ -1,6 +1,5 @@
 //! Whether the sandbox sees the tools of a project: it shows /usr. A Rust toolchain of the caller's is shown to it as well; for others it says what to do.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -8,21 +7,21 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::{Mount, MountAccess};
 use cofferdam_project::{Detection, Ecosystem, Project, ecosystem};
 
-use crate::failure::Failure;
+use crate::error::WorkError;
 
 /// What a step gets beyond its own needs.
 #[derive(Debug, Default)]
-pub(super) struct Tools {
-    pub(super) mounts: Vec<Mount>,
+pub(crate) struct Tools {
+    pub(crate) mounts: Vec<Mount>,
     /// Stands before the usual places to look for programs.
-    pub(super) path: Option<String>,
+    pub(crate) path: Option<String>,
 }
 
 const IN_VIEW: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin"];
 const RUST_INSIDE: &str = "/opt/rust";
 
 /// Finds the tools of a project. What a person shows to the sandbox is believed to hold them.
-pub(super) fn find(project: &Project, shown: &[OsString]) -> Result<Tools, Failure> {
+pub(crate) fn find(project: &Project, shown: &[Mount]) -> Result<Tools, WorkError> {
     let missing = ecosystem::programs(project)
         .into_iter()
         .find(|program| !is_in_view(program));
@@ -50,11 +49,11 @@ pub(super) fn find(project: &Project, shown: &[OsString]) -> Result<Tools, Failu
         None => "install it where the sandbox sees it, below /usr".to_owned(),
     };
     let message = format!("{}: {program} is not there: {fix}", project.manifest);
-    Err(Failure::new(ErrorCode::BackendUnsupportedTask, message))
+    Err(WorkError::new(ErrorCode::BackendUnsupportedTask, message))
 }
 
 /// For commands that the project names itself: what there is, without a word about what there is not.
-pub(super) fn find_best_effort(found: &Detection, shown: &[OsString]) -> Tools {
+pub(crate) fn find_best_effort(found: &Detection, shown: &[Mount]) -> Tools {
     let rust = found
         .tops()
         .find(|project| project.ecosystem == Ecosystem::Rust);

@@ -8,19 +8,19 @@ use serde_json::Value;
 
 /// Of `b` against `a`.
 #[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct TestsDiff {
-    pub(crate) newly_failing: Vec<String>,
-    pub(crate) fixed: Vec<String>,
-    pub(crate) slower: Vec<Slower>,
-    pub(crate) added: Vec<String>,
-    pub(crate) removed: Vec<String>,
+pub struct TestsDiff {
+    pub newly_failing: Vec<String>,
+    pub fixed: Vec<String>,
+    pub slower: Vec<Slower>,
+    pub added: Vec<String>,
+    pub removed: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct Slower {
-    pub(crate) name: String,
-    pub(crate) a_ms: f64,
-    pub(crate) b_ms: f64,
+pub struct Slower {
+    pub name: String,
+    pub a_ms: f64,
+    pub b_ms: f64,
 }
 
 /// Less than this is the machine's noise.
@@ -29,14 +29,14 @@ const FACTOR: f64 = 1.5;
 
 impl TestsDiff {
     /// Slower alone is no difference: no two runs take the same time.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         let lists = [&self.newly_failing, &self.fixed, &self.added, &self.removed];
         lists.iter().all(|list| list.is_empty())
     }
 }
 
 /// `None` unless both runs told of tests.
-pub(crate) fn compare(a: &StoredRun, b: &StoredRun) -> Option<TestsDiff> {
+pub fn compare(a: &StoredRun, b: &StoredRun) -> Option<TestsDiff> {
     let (a, b) = (cases(a)?, cases(b)?);
     let mut diff = TestsDiff {
         newly_failing: Vec::new(),

@@ -4,24 +4,23 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cofferdam_contract::units::Cap;
-use cofferdam_project::Beneath;
+use cofferdam_contract::units::parse_duration;
 
-use crate::config::spelling;
-use crate::config::yaml::{self, Node, Value};
+use crate::beneath::Beneath;
+use crate::yaml::{self, Node, Value};
 
 /// Where it lies in a project.
-pub(crate) const FILE: &str = ".agent/config.yml";
+pub const FILE: &str = ".agent/config.yml";
 const MAX_BYTES: u64 = 64 << 10;
 
 /// The commands of a project, by name.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Contract {
-    pub(crate) commands: BTreeMap<String, Entry>,
+pub struct Contract {
+    pub commands: BTreeMap<String, Entry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub enum Entry {
     /// Written as `null`: not to be done here.
     Disabled,
     /// One after the other, until one fails.
@@ -29,20 +28,20 @@ pub(crate) enum Entry {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Command {
+pub struct Command {
     /// For a shell, with its variables put in.
-    pub(crate) line: String,
+    pub line: String,
     /// Relative to the project.
-    pub(crate) dir: Option<String>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) env: Vec<(String, String)>,
+    pub dir: Option<String>,
+    pub timeout: Option<Duration>,
+    pub env: Vec<(String, String)>,
 }
 
 /// What the variables stand for.
-pub(crate) type Variables = BTreeMap<&'static str, String>;
+pub type Variables = BTreeMap<&'static str, String>;
 
 /// Every name that a variable can have.
-pub(crate) const VARIABLES: [&str; 11] = [
+pub const VARIABLES: [&str; 11] = [
     "project_root",
     "project_path",
     "project_name",
@@ -57,10 +56,7 @@ pub(crate) const VARIABLES: [&str; 11] = [
 ];
 
 /// The contract of a project, `None` where it has none, or everything that is wrong with it.
-pub(crate) fn read(
-    project: &Beneath,
-    variables: &Variables,
-) -> Result<Option<Contract>, Vec<String>> {
+pub fn read(project: &Beneath, variables: &Variables) -> Result<Option<Contract>, Vec<String>> {
     let bytes = match project.read(FILE, MAX_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -232,9 +228,8 @@ impl Reader<'_> {
                     }
                     command.dir = Some(text);
                 }
-                ("timeout", Value::Scalar(text)) => match spelling::duration(&text) {
-                    Ok(Cap::AtMost(time)) => command.timeout = Some(time),
-                    Ok(Cap::Unlimited) => {}
+                ("timeout", Value::Scalar(text)) => match timeout(&text) {
+                    Ok(time) => command.timeout = time,
                     Err(why) => self.problem(at, &format!("{field}.timeout"), &why),
                 },
                 ("environment", Value::Map(variables)) => {
@@ -311,6 +306,18 @@ impl Reader<'_> {
         }
         out.push_str(rest);
         Some(out)
+    }
+}
+
+/// `unlimited` is what whoever asks allows.
+fn timeout(text: &str) -> Result<Option<Duration>, String> {
+    match text {
+        "unlimited" => Ok(None),
+        text => match parse_duration(text) {
+            Ok(Duration::ZERO) => Err("0 is not a limit; write a time above 0".to_owned()),
+            Ok(time) => Ok(Some(time)),
+            Err(bad) => Err(bad.to_string()),
+        },
     }
 }
 

@@ -10,13 +10,13 @@ use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Spanned};
 
 /// A value and the line it stands on, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) line: u64,
-    pub(crate) value: Value,
+pub struct Node {
+    pub line: u64,
+    pub value: Value,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
     /// Nothing, `~` or `null`.
     Empty,
     Scalar(String),
@@ -25,20 +25,20 @@ pub(crate) enum Value {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) line: u64,
-    pub(crate) name: String,
+pub struct Key {
+    pub line: u64,
+    pub name: String,
 }
 
 /// Why the text is not YAML that we accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BadYaml {
-    pub(crate) line: Option<u64>,
-    pub(crate) reason: String,
+pub struct BadYaml {
+    pub line: Option<u64>,
+    pub reason: String,
 }
 
 /// Reads one document. An empty text is an empty document.
-pub(crate) fn parse(text: &str) -> Result<Node, BadYaml> {
+pub fn parse(text: &str) -> Result<Node, BadYaml> {
     let Spanned { value, .. } =
         serde_saphyr::from_str_with_options::<Spanned<Option<Node>>>(text, options()).map_err(
             |error| BadYaml {

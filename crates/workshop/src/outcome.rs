@@ -1,80 +1,105 @@
-//! What came of it, in the form that `--json` prints.
+//! What came of it, in the form that `--json` prints and the daemon answers with.
 
 use cofferdam_contract::codes;
-use cofferdam_contract::ending::Ending;
+use cofferdam_contract::ending::{Ending, EndingRecord};
 use cofferdam_contract::record::RunRecord;
+use cofferdam_project::coverage::Covered;
 use cofferdam_project::diagnostic::{Diagnostic, Severity};
 use cofferdam_project::report::{Counts, TestCase, TestReport};
 use cofferdam_project::{Action, Ecosystem, Project};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+/// The name of the form.
+pub const SCHEMA: &str = "cofferdam.project/1";
 
 /// Everything, for all projects that were asked about.
-#[derive(Debug, Serialize)]
-pub(super) struct Outcome {
-    pub(super) action: Action,
-    pub(super) verdict: Verdict,
-    pub(super) exit_code: u8,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    pub action: Action,
+    pub verdict: Verdict,
+    pub exit_code: u8,
     /// Null where nothing was tested.
-    pub(super) counts: Option<Counts>,
+    pub counts: Option<Counts>,
+    /// Which lines the tests reached; null unless that was asked for and told.
+    #[serde(default)]
+    pub coverage: Option<Covered>,
     /// What a person should look at.
-    pub(super) warnings: Vec<String>,
+    pub warnings: Vec<String>,
     /// Failed at first and passed at another attempt.
-    pub(super) flaky: Vec<String>,
-    pub(super) projects: Vec<ProjectOutcome>,
+    pub flaky: Vec<String>,
+    pub projects: Vec<ProjectOutcome>,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct ProjectOutcome {
-    pub(super) manifest: String,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProjectOutcome {
+    pub manifest: String,
     /// Null where the project itself named the commands.
-    pub(super) ecosystem: Option<Ecosystem>,
-    pub(super) name: Option<String>,
-    pub(super) verdict: Verdict,
+    pub ecosystem: Option<Ecosystem>,
+    pub name: Option<String>,
+    pub verdict: Verdict,
     /// Why, where the steps do not say it themselves.
-    pub(super) detail: Option<String>,
-    pub(super) steps: Vec<StepOutcome>,
+    pub detail: Option<String>,
+    pub steps: Vec<StepOutcome>,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct StepOutcome {
-    pub(super) argv: Vec<String>,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StepOutcome {
+    pub argv: Vec<String>,
     /// Which step of its project, whatever the attempt.
-    #[serde(skip)]
-    pub(super) index: usize,
-    pub(super) run_id: String,
+    pub index: usize,
+    pub run_id: String,
     #[serde(flatten)]
-    pub(super) ending: Ended,
-    pub(super) wall_ms: f64,
-    pub(super) attempt: u32,
-    pub(super) verdict: Verdict,
+    pub ending: Ended,
+    pub wall_ms: f64,
+    pub attempt: u32,
+    pub verdict: Verdict,
     /// Why it is this verdict, where the tests and diagnostics do not say it themselves.
-    pub(super) detail: Option<String>,
-    pub(super) diagnostics: Vec<Diagnostic>,
+    pub detail: Option<String>,
+    pub diagnostics: Vec<Diagnostic>,
     /// Null where no tests were expected.
-    pub(super) tests: Option<Tests>,
+    pub tests: Option<Tests>,
+    /// Which lines its tests reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Covered>,
     /// The end of what it said, where it failed and nothing of it could be understood.
-    pub(super) said: Option<String>,
+    pub said: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct Ended {
-    pub(super) ending: Ending,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ended {
+    pub ending: EndingRecord,
     #[serde(rename = "exit_code")]
-    pub(super) code: Option<i32>,
+    pub code: Option<i32>,
+    /// What a command line exits with after it.
+    #[serde(skip)]
+    pub exits: u8,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct Tests {
-    pub(super) counts: Counts,
+impl From<&Ending> for Ended {
+    fn from(ending: &Ending) -> Self {
+        Self {
+            ending: EndingRecord::from(ending),
+            code: match ending {
+                Ending::Exited { code } => Some(*code),
+                Ending::Signaled { .. } | Ending::Stopped(_) | Ending::NeverStarted(_) => None,
+            },
+            exits: codes::exit_code(ending),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Tests {
+    pub counts: Counts,
     #[serde(rename = "cases")]
-    pub(super) tests: Vec<TestCase>,
-    pub(super) problems: Vec<String>,
+    pub tests: Vec<TestCase>,
+    pub problems: Vec<String>,
 }
 
 /// How it went; the worst of many counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// There was nothing to do.
     Nothing,
     Passed,
@@ -86,7 +111,7 @@ pub(super) enum Verdict {
 }
 
 /// What a run and its tests come to together. Believes neither alone: a report can be forged or cut, and an exit code can be swallowed.
-pub(super) fn judge(record: &RunRecord, tests: Option<&TestReport>) -> (Verdict, Option<String>) {
+pub(crate) fn judge(record: &RunRecord, tests: Option<&TestReport>) -> (Verdict, Option<String>) {
     let code = match &record.ending {
         Ending::Exited { code } => *code,
         Ending::Signaled { signal } => {
@@ -132,7 +157,7 @@ pub(super) fn judge(record: &RunRecord, tests: Option<&TestReport>) -> (Verdict,
 }
 
 impl Verdict {
-    pub(super) const fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Nothing => "nothing to do",
             Self::Passed => "passed",
@@ -144,7 +169,7 @@ impl Verdict {
 }
 
 impl ProjectOutcome {
-    pub(super) fn new(project: &Project) -> Self {
+    pub(crate) fn new(project: &Project) -> Self {
         Self {
             manifest: project.manifest.clone(),
             ecosystem: Some(project.ecosystem),
@@ -158,15 +183,15 @@ impl ProjectOutcome {
 
 impl StepOutcome {
     /// What the command line exits with for this step.
-    pub(super) fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self.verdict {
             Verdict::Nothing | Verdict::Passed => 0,
             Verdict::Failed | Verdict::Unreadable => 1,
-            Verdict::Stopped => codes::exit_code(&self.ending.ending),
+            Verdict::Stopped => self.ending.exits,
         }
     }
 
-    pub(super) fn errors(&self) -> usize {
+    pub fn errors(&self) -> usize {
         self.diagnostics
             .iter()
             .filter(|found| found.severity == Severity::Error)

@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_project::Beneath;
 use cofferdam_project::action::ReportAt;
-use cofferdam_project::report::{TestCase, TestReport};
-use serde_json::{Value, json};
+use cofferdam_project::report::TestReport;
+use serde_json::Value;
 
-use super::gather::{Before, Left, gather};
-use super::tee::Tee;
+use crate::gather::{Before, Left, gather};
+use crate::kept;
+use crate::tee::Tee;
 
 /// Before and after it was listened to.
 #[derive(Debug)]
-pub(super) enum Ears {
+pub(crate) enum Ears {
     Open(Open),
     Heard(Arc<Found>),
     Lost,
@@ -21,32 +22,28 @@ pub(super) enum Ears {
 
 /// A step that goes on.
 #[derive(Debug)]
-pub(super) struct Open {
-    pub(super) stdout: Tee,
-    pub(super) stderr: Tee,
-    pub(super) project: Beneath,
+pub(crate) struct Open {
+    pub(crate) stdout: Tee,
+    pub(crate) stderr: Tee,
+    pub(crate) project: Beneath,
     /// Where its reports lie.
-    pub(super) own: PathBuf,
-    pub(super) before: Before,
-    pub(super) reports: Vec<ReportAt>,
+    pub(crate) own: PathBuf,
+    pub(crate) before: Before,
+    pub(crate) reports: Vec<ReportAt>,
 }
 
 /// A step that is over.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// `None` where no tests were expected.
-    pub(super) tests: Option<TestReport>,
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: Vec<u8>,
+    pub(crate) tests: Option<TestReport>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
 }
-
-/// What a record can hold of it.
-const MOST_CASES: usize = 10_000;
-const LONGEST: usize = 200;
 
 impl Ears {
     /// What was found; waits for the end of the streams the first time.
-    pub(super) fn found(ears: &Mutex<Self>) -> Option<Arc<Found>> {
+    pub(crate) fn found(ears: &Mutex<Self>) -> Option<Arc<Found>> {
         let mut ears = ears.lock().unwrap_or_else(PoisonError::into_inner);
         *ears = match std::mem::replace(&mut *ears, Self::Lost) {
             Self::Open(open) => Self::Heard(Arc::new(open.finish())),
@@ -88,25 +85,8 @@ impl Open {
 
 impl Found {
     /// For the history: enough to compare two runs by, without stacks.
-    pub(super) fn kept(&self) -> Option<Value> {
+    pub(crate) fn kept(&self) -> Option<Value> {
         let tests = self.tests.as_ref()?;
-        let short = |text: &Option<String>| {
-            text.as_ref()
-                .map(|text| text.chars().take(LONGEST).collect::<String>())
-        };
-        let case = |case: &TestCase| {
-            json!({
-                "name": case.name.chars().take(LONGEST).collect::<String>(),
-                "suite": short(&case.suite),
-                "status": case.status,
-                "duration_ms": case.duration_ms,
-                "message": short(&case.message),
-            })
-        };
-        Some(json!({
-            "counts": tests.counts(),
-            "cases": tests.tests.iter().take(MOST_CASES).map(case).collect::<Vec<_>>(),
-            "not_kept": tests.tests.len().saturating_sub(MOST_CASES),
-        }))
+        Some(kept::cases(tests.counts(), tests.tests.iter()))
     }
 }

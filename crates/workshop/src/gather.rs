@@ -12,21 +12,21 @@ const MAX_FILES: usize = 10_000;
 
 /// What lay in the project before a step.
 #[derive(Debug, Default)]
-pub(super) struct Before {
+pub(crate) struct Before {
     files: BTreeMap<String, Vec<(String, Stamp)>>,
 }
 
 /// What a step left and said.
 #[derive(Debug)]
-pub(super) struct Left<'a> {
-    pub(super) own: &'a Beneath,
-    pub(super) project: &'a Beneath,
-    pub(super) stdout: &'a [u8],
-    pub(super) stderr: &'a [u8],
+pub(crate) struct Left<'a> {
+    pub(crate) own: &'a Beneath,
+    pub(crate) project: &'a Beneath,
+    pub(crate) stdout: &'a [u8],
+    pub(crate) stderr: &'a [u8],
 }
 
 impl Before {
-    pub(super) fn look(project: &Beneath, reports: &[ReportAt]) -> Self {
+    pub(crate) fn look(project: &Beneath, reports: &[ReportAt]) -> Self {
         let mut files = BTreeMap::new();
         for at in reports {
             if let Place::Project { dir, .. } = &at.place {
@@ -47,7 +47,7 @@ impl Before {
 }
 
 /// The tests that a step tells of. The first place that holds any counts; files in the project count together.
-pub(super) fn gather(reports: &[ReportAt], before: &Before, left: &Left<'_>) -> TestReport {
+pub(crate) fn gather(reports: &[ReportAt], before: &Before, left: &Left<'_>) -> TestReport {
     let mut merged = TestReport::default();
     for at in reports {
         let read = one(at, before, left);

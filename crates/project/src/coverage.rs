@@ -1,0 +1,290 @@
+//! Which lines the tests reached: Cobertura, LCOV and Go's profile into one form, line by line. The files are a stranger's: sizes and numbers are bounded, and sums are made here.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::diagnostic;
+use crate::xml;
+
+/// How coverage is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CoverageFormat {
+    /// coverage.py and .NET.
+    Cobertura,
+    /// Jest and Vitest.
+    Lcov,
+    /// `go test -coverprofile`.
+    GoProfile,
+}
+
+/// Where a step writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoverageAt {
+    /// A file in the directory for reports, or the end of its name in a directory below it.
+    pub name: &'static str,
+    pub format: CoverageFormat,
+}
+
+/// What was reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    pub lines: Lines,
+    /// By path.
+    pub files: Vec<FileCovered>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lines {
+    pub covered: usize,
+    pub total: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileCovered {
+    /// Relative to the project where it lies in it.
+    pub file: String,
+    pub lines: Lines,
+}
+
+/// The largest that is read.
+pub const MAX_COVERAGE: u64 = 64 << 20;
+const MAX_FILES: usize = 20_000;
+/// No file of source has more.
+const MAX_LINE: u32 = 1_000_000;
+/// Lines of all files together.
+const MAX_LINES: usize = 5_000_000;
+const MAX_NAME: usize = 2 << 10;
+/// Where what it depends on is installed.
+const NOT_OWN: [&str; 3] = [".venv", "node_modules", "site-packages"];
+
+/// By file, each line and whether it was reached.
+#[derive(Debug, Default)]
+struct Reached {
+    files: BTreeMap<String, BTreeMap<u32, bool>>,
+    lines: usize,
+}
+
+impl Covered {
+    /// Reads one file. `root` is the project as the tools saw it.
+    pub fn parse(format: CoverageFormat, bytes: &[u8], root: &str) -> Result<Self, String> {
+        if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_COVERAGE) {
+            return Err(format!("is larger than {} MiB", MAX_COVERAGE >> 20));
+        }
+        let mut reached = Reached::default();
+        match format {
+            CoverageFormat::Cobertura => cobertura(bytes, root, &mut reached)?,
+            CoverageFormat::Lcov => lcov(&String::from_utf8_lossy(bytes), root, &mut reached),
+            CoverageFormat::GoProfile => go(&String::from_utf8_lossy(bytes), &mut reached)?,
+        }
+        // Only what is the project's own counts.
+        let is_own = |file: &str| {
+            let mut parts = file.split('/');
+            !file.starts_with('/') && !parts.any(|part| NOT_OWN.contains(&part))
+        };
+        reached.files.retain(|file, _| is_own(file));
+        if reached.files.is_empty() {
+            return Err("tells of no file".to_owned());
+        }
+        Ok(reached.summed())
+    }
+
+    /// What several steps reached: of a file that more than one tells of, the one that reached more counts.
+    pub fn add(&mut self, other: &Self) {
+        let mut files: BTreeMap<String, Lines> = BTreeMap::new();
+        for file in self.files.iter().chain(&other.files) {
+            let known = files.entry(file.file.clone()).or_default();
+            if (file.lines.covered, file.lines.total) > (known.covered, known.total) {
+                *known = file.lines;
+            }
+        }
+        *self = Self::of(files.into_iter());
+    }
+
+    fn of(files: impl Iterator<Item = (String, Lines)>) -> Self {
+        let files: Vec<FileCovered> = files
+            .map(|(file, lines)| FileCovered { file, lines })
+            .collect();
+        let mut lines = Lines::default();
+        for file in &files {
+            lines.covered += file.lines.covered;
+            lines.total += file.lines.total;
+        }
+        Self { lines, files }
+    }
+}
+
+impl Reached {
+    fn line(&mut self, file: &str, line: u32, is_reached: bool) {
+        if line == 0 || line > MAX_LINE || file.len() > MAX_NAME || self.lines >= MAX_LINES {
+            return;
+        }
+        if !self.files.contains_key(file) && self.files.len() >= MAX_FILES {
+            return;
+        }
+        let lines = self.files.entry(file.to_owned()).or_default();
+        let known = lines.entry(line).or_insert_with(|| {
+            self.lines += 1;
+            false
+        });
+        *known |= is_reached;
+    }
+
+    fn summed(self) -> Covered {
+        let files = self.files.into_iter().map(|(file, lines)| {
+            let covered = lines.values().filter(|reached| **reached).count();
+            let total = lines.len();
+            (file, Lines { covered, total })
+        });
+        Covered::of(files)
+    }
+}
+
+fn cobertura(bytes: &[u8], root: &str, reached: &mut Reached) -> Result<(), String> {
+    let document = xml::parse(bytes)?;
+    let top = &document.root;
+    if top.name != "coverage" {
+        return Err("is not Cobertura".to_owned());
+    }
+    // Names are relative to a source, which is itself a path that the tool saw.
+    let sources = top.all("source");
+    let base = match sources.first() {
+        Some(source) if sources.len() == 1 => source.text.trim().trim_end_matches('/').to_owned(),
+        _ => String::new(),
+    };
+    for class in top.all("class") {
+        let Some(name) = class.attribute("filename") else {
+            continue;
+        };
+        let path = match name.starts_with('/') || base.is_empty() {
+            true => name.to_owned(),
+            false => format!("{base}/{name}"),
+        };
+        let file = diagnostic::relative(&path, root);
+        let lines = class.child("lines").map(|lines| &lines.children);
+        for line in lines.into_iter().flatten() {
+            let number = line.attribute("number").and_then(|text| text.parse().ok());
+            let is_reached = line.attribute("hits").is_some_and(|hits| hits != "0");
+            if let Some(number) = number {
+                reached.line(&file, number, is_reached);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn lcov(text: &str, root: &str, reached: &mut Reached) {
+    let mut file = None;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("SF:") {
+            file = Some(diagnostic::relative(name.trim(), root));
+        } else if let (Some(file), Some(data)) = (&file, line.strip_prefix("DA:")) {
+            let mut parts = data.split(',');
+            let number = parts.next().and_then(|text| text.parse().ok());
+            let is_reached = parts.next().is_some_and(|hits| hits.trim() != "0");
+            if let Some(number) = number {
+                reached.line(file, number, is_reached);
+            }
+        } else if line == "end_of_record" {
+            file = None;
+        }
+    }
+}
+
+/// `name.go:LINE.COLUMN,LINE.COLUMN STATEMENTS COUNT`
+fn go(text: &str, reached: &mut Reached) -> Result<(), String> {
+    let mut lines = text.lines();
+    if !lines
+        .next()
+        .is_some_and(|first| first.starts_with("mode: "))
+    {
+        return Err("is not a profile of go".to_owned());
+    }
+    for line in lines {
+        let block = || {
+            let (file, rest) = line.rsplit_once(':')?;
+            let mut words = rest.split(' ');
+            let (from, to) = words.next()?.split_once(',')?;
+            let number = |place: &str| place.split('.').next()?.parse::<u32>().ok();
+            let count = words.nth(1)?;
+            Some((file, number(from)?, number(to)?, count != "0"))
+        };
+        let Some((file, from, to, is_reached)) = block() else {
+            continue;
+        };
+        for number in from..=to.min(MAX_LINE) {
+            reached.line(file, number, is_reached);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(covered: &Covered) -> Vec<(&str, usize, usize)> {
+        let files = covered.files.iter();
+        files
+            .map(|file| (file.file.as_str(), file.lines.covered, file.lines.total))
+            .collect()
+    }
+
+    #[test]
+    fn three_formats_become_the_same_lines() {
+        let cobertura = r#"<?xml version="1.0" ?><coverage line-rate="1"><sources><source>/work</source></sources><packages><package><classes>
+            <class filename="src/a.py"><methods><method><lines><line number="9" hits="1"/></lines></method></methods><lines><line number="1" hits="3"/><line number="2" hits="0"/></lines></class>
+            <class filename="src/a.py"><lines><line number="2" hits="1"/><line number="4" hits="0"/></lines></class>
+            </classes></package></packages></coverage>"#;
+        let read = Covered::parse(CoverageFormat::Cobertura, cobertura.as_bytes(), "/work");
+        assert_eq!(of(&read.unwrap()), [("src/a.py", 2, 3)]);
+        let lcov = "TN:\nSF:/work/src/a.js\nFN:1,f\nDA:1,3\nDA:2,0\nend_of_record\nDA:7,1\nSF:src/b.js\nDA:1,1\nend_of_record\nSF:/usr/lib/x.js\nDA:1,1\nend_of_record\nSF:node_modules/y.js\nDA:1,1\nend_of_record\n";
+        let read = Covered::parse(CoverageFormat::Lcov, lcov.as_bytes(), "/work").unwrap();
+        assert_eq!(of(&read), [("src/a.js", 1, 2), ("src/b.js", 1, 1)]);
+        assert_eq!(
+            read.lines,
+            Lines {
+                covered: 2,
+                total: 3
+            }
+        );
+        let go = "mode: set\nm/a.go:3.24,5.2 1 1\nm/a.go:7.1,7.20 1 0\nnonsense\n";
+        let read = Covered::parse(CoverageFormat::GoProfile, go.as_bytes(), "/work").unwrap();
+        assert_eq!(of(&read), [("m/a.go", 3, 4)]);
+    }
+
+    #[test]
+    fn what_is_no_coverage_or_wants_too_much_is_no_result() {
+        for (format, text) in [
+            (CoverageFormat::Cobertura, "<testsuite/>"),
+            (CoverageFormat::Cobertura, "<coverage>"),
+            (CoverageFormat::Lcov, "hello"),
+            (CoverageFormat::GoProfile, "m/a.go:3.24,5.2 1 1"),
+        ] {
+            assert!(
+                Covered::parse(format, text.as_bytes(), "/work").is_err(),
+                "{text}"
+            );
+        }
+        let huge = "mode: set\nm/a.go:1.1,4294967295.1 1 1\n";
+        let read = Covered::parse(CoverageFormat::GoProfile, huge.as_bytes(), "/work").unwrap();
+        assert_eq!(read.lines.total, usize::try_from(MAX_LINE).unwrap());
+    }
+
+    #[test]
+    fn what_several_steps_reach_is_counted_once() {
+        let one = |name: &str, covered, total| {
+            Covered::of(std::iter::once((name.to_owned(), Lines { covered, total })))
+        };
+        let mut all = one("a", 1, 4);
+        all.add(&one("a", 3, 4));
+        all.add(&one("b", 2, 2));
+        assert_eq!(
+            all.lines,
+            Lines {
+                covered: 5,
+                total: 6
+            }
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! The way through an action: find the projects, ask each ecosystem for its steps, run them, and put together what came of it.
+
+use std::path::Path;
+use std::time::Instant;
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::ending::EndingRecord;
+use cofferdam_contract::request::{BackendName, WorkspaceAccess};
+use cofferdam_project::action::{Coverage, Place, Reach};
+use cofferdam_project::{Action, Bounds, Detection, Options, Project, Step, detect, ecosystem};
+
+use crate::attempts::{Attempts, sum_up};
+use crate::error::WorkError;
+use crate::git::Git;
+use crate::outcome::{Outcome, ProjectOutcome, StepOutcome, Verdict};
+use crate::shelf::Shelf;
+use crate::step::Bench;
+use crate::{own, tools};
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    pub action: Action,
+    pub options: Options,
+    pub attempts: Attempts,
+    /// Projects by manifest, directory or name; none for all that no other one acts on.
+    pub projects: Vec<String>,
+}
+
+/// A step, once it is known where its reports will lie.
+type Planner<'a> = dyn Fn(&Path) -> Option<Step> + 'a;
+
+impl Wish {
+    pub fn plain(action: Action) -> Self {
+        Self {
+            action,
+            options: Options::default(),
+            attempts: Attempts::One,
+            projects: Vec::new(),
+        }
+    }
+}
+
+/// What lies in the tree.
+pub fn look(root: &Path) -> Result<Detection, WorkError> {
+    detect(root, &Bounds::default()).map_err(|error| {
+        let what = format!("cannot search `{}`", root.display());
+        WorkError::io(ErrorCode::InputUnreadable, &what, &error)
+    })
+}
+
+/// Does what is asked for, in all projects that it concerns.
+pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
+    if bench.backend == BackendName::Host {
+        wish.options.reach = Reach::Host;
+    }
+    let found = look(&bench.root)?;
+    // Of what goes with the run nobody will use git.
+    let git = (bench.shelf == Shelf::Own).then(|| Git::look(&bench.root));
+    let mut outcomes = Vec::new();
+    let named = match wish.projects.is_empty() {
+        true => own::override_of(bench, &found, &wish)?,
+        false => None,
+    };
+    match named {
+        Some(outcome) => outcomes.push(outcome),
+        None => {
+            for project in choose(&found, &wish.projects)? {
+                let outcome = one(bench, project, &found, &wish)?;
+                let is_late = bench.until.is_some_and(|until| Instant::now() >= until);
+                let is_over = is_late || outcome.steps.last().is_some_and(was_canceled);
+                outcomes.push(outcome);
+                if is_over {
+                    break;
+                }
+            }
+        }
+    }
+    let mut outcome = sum_up(wish.action, outcomes, wish.attempts);
+    outcome
+        .warnings
+        .extend(git.and_then(|git| git.warning(&bench.root)));
+    if wish.options.coverage == Coverage::Yes && outcome.coverage.is_none() {
+        let warning =
+            "coverage was asked for, and none could be read: look at what the test runner says";
+        outcome.warnings.push(warning.to_owned());
+    }
+    Ok(outcome)
+}
+
+/// Those that were named, or all that no other one acts on.
+fn choose<'a>(found: &'a Detection, named: &[String]) -> Result<Vec<&'a Project>, WorkError> {
+    let fits = |project: &Project, name: &str| {
+        let name = name.trim_end_matches('/').trim_start_matches("./");
+        project.manifest == name || project.path == name || project.name.as_deref() == Some(name)
+    };
+    for name in named {
+        if !found.projects.iter().any(|project| fits(project, name)) {
+            let known: Vec<&str> = found
+                .projects
+                .iter()
+                .take(20)
+                .map(|project| project.manifest.as_str())
+                .collect();
+            let fix = format!(
+                "there is no such project here; there are: {}",
+                known.join(", ")
+            );
+            return Err(WorkError::problem("--project", name, fix));
+        }
+    }
+    let projects: Vec<&Project> = if named.is_empty() {
+        found.tops().collect()
+    } else {
+        let all = found.projects.iter();
+        all.filter(|project| named.iter().any(|name| fits(project, name)))
+            .collect()
+    };
+    if projects.is_empty() {
+        let notes = found
+            .notes
+            .first()
+            .map_or_else(String::new, |note| format!(" ({note})"));
+        let message =
+            format!("there is no project here{notes}; `cofferdam detect` shows what is recognised");
+        return Err(WorkError::new(ErrorCode::InputInvalid, message));
+    }
+    Ok(projects)
+}
+
+fn one(
+    bench: &Bench<'_>,
+    project: &Project,
+    found: &Detection,
+    wish: &Wish,
+) -> Result<ProjectOutcome, WorkError> {
+    let mut outcome = ProjectOutcome::new(project);
+    // Where reports will lie is the same for all inside; on the host each step has its own.
+    let first = bench.reports()?;
+    let plan = |reports: &Path| {
+        ecosystem::steps(
+            wish.action,
+            project,
+            found,
+            &wish.options,
+            &bench.places(reports),
+        )
+    };
+    let steps = match plan(first.path()) {
+        Ok(steps) => steps,
+        Err(why) => {
+            // One of many without tests is no failure; the only one is.
+            outcome.detail = Some(why.why.clone());
+            if found.tops().count() == 1 || wish.action != Action::Test {
+                return Err(WorkError::new(ErrorCode::InputInvalid, why.to_string()));
+            }
+            return Ok(outcome);
+        }
+    };
+    if steps.is_empty() {
+        outcome.detail = Some(format!("there is nothing to {}", wish.action.as_str()));
+        return Ok(outcome);
+    }
+    drop(first);
+    let tools = match bench.backend {
+        BackendName::Host => tools::Tools::default(),
+        _ => tools::find(project, &bench.mounts)?,
+    };
+    for index in 0..steps.len() {
+        let is_last = attempts(
+            bench,
+            &mut outcome,
+            wish,
+            &tools,
+            (index, &|reports| {
+                plan(reports)
+                    .ok()
+                    .and_then(|steps| steps.into_iter().nth(index))
+            }),
+        )?;
+        if is_last {
+            break;
+        }
+    }
+    outcome.verdict = outcome
+        .steps
+        .iter()
+        .map(|step| step.verdict)
+        .max()
+        .unwrap_or(Verdict::Nothing);
+    Ok(outcome)
+}
+
+/// Runs one step as often as is asked for. Whether the steps after it have no sense any more.
+fn attempts(
+    bench: &Bench<'_>,
+    outcome: &mut ProjectOutcome,
+    wish: &Wish,
+    tools: &tools::Tools,
+    (index, plan): (usize, &Planner<'_>),
+) -> Result<bool, WorkError> {
+    let mut is_bad = false;
+    for attempt in 1.. {
+        let reports = bench.reports()?;
+        let Some(step) = plan(reports.path()) else {
+            return Ok(true);
+        };
+        let in_project = step
+            .reports
+            .iter()
+            .any(|at| matches!(at.place, Place::Project { .. }));
+        if in_project && bench.access == WorkspaceAccess::CopyOnWrite {
+            return Err(WorkError::problem(
+                "--cow",
+                "",
+                "the report of these tests is written into the project, and would go with it; leave it out",
+            ));
+        }
+        let has_tests = !step.reports.is_empty();
+        let mut done = bench.run(&outcome.manifest, &step, tools, &reports, attempt)?;
+        done.index = index;
+        let failed = !matches!(done.verdict, Verdict::Passed | Verdict::Nothing);
+        let stopped = done.verdict == Verdict::Stopped;
+        outcome.steps.push(done);
+        let more = has_tests
+            && !stopped
+            && match wish.attempts {
+                Attempts::One => false,
+                Attempts::Retry(more) => failed && attempt <= more,
+                Attempts::Repeat(times) => attempt < times,
+            };
+        is_bad = stopped || (failed && !has_tests);
+        if !more {
+            break;
+        }
+    }
+    Ok(is_bad)
+}
+
+fn was_canceled(step: &StepOutcome) -> bool {
+    matches!(&step.ending.ending, EndingRecord::Stopped { cause, .. } if cause == "canceled")
+}

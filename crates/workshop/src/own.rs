@@ -1,0 +1,187 @@
+//! The commands that a project names itself: one by name, or in the place of ours. Run it, do as usual, or do nothing because the project says so.
+
+use std::path::Path;
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_project::commands::{self, Contract, Entry, Variables};
+use cofferdam_project::{Action, Beneath, Detection, Ecosystem, ProjectKind, Step};
+
+use crate::act::{Wish, look};
+use crate::attempts::{Attempts, sum_up};
+use crate::error::WorkError;
+use crate::git::Git;
+use crate::outcome::{Outcome, ProjectOutcome, Verdict};
+use crate::shelf::Shelf;
+use crate::step::Bench;
+use crate::tools;
+
+/// Runs one of the commands by name.
+pub fn task(bench: &Bench<'_>, name: &str) -> Result<Outcome, WorkError> {
+    let found = look(&bench.root)?;
+    let contract = must(bench, &found)?;
+    let Some(entry) = contract.commands.get(name) else {
+        let known: Vec<&str> = contract.commands.keys().map(String::as_str).collect();
+        let fix = format!(
+            "there is no such command in {}; there are: {}",
+            commands::FILE,
+            known.join(", ")
+        );
+        return Err(WorkError::problem("NAME", name, fix));
+    };
+    if *entry == Entry::Disabled {
+        let message = format!(
+            "`{name}` is disabled in {}; give it a command there",
+            commands::FILE
+        );
+        return Err(WorkError::new(ErrorCode::InputInvalid, message));
+    }
+    let git = (bench.shelf == Shelf::Own).then(|| Git::look(&bench.root));
+    let outcome = carry_out(bench, &found, entry)?;
+    let mut outcome = sum_up(Action::Build, vec![outcome], Attempts::One);
+    outcome
+        .warnings
+        .extend(git.and_then(|git| git.warning(&bench.root)));
+    Ok(outcome)
+}
+
+/// The commands that the project names.
+pub fn commands(bench: &Bench<'_>) -> Result<Contract, WorkError> {
+    must(bench, &look(&bench.root)?)
+}
+
+fn must(bench: &Bench<'_>, found: &Detection) -> Result<Contract, WorkError> {
+    load(bench, found)?.ok_or_else(|| {
+        // Of what was sent to a daemon, the place there is nobody's business.
+        let place = match bench.shelf {
+            Shelf::Own => format!("`{}`", bench.root.display()),
+            Shelf::Shared => "the project".to_owned(),
+        };
+        let file = commands::FILE;
+        let message = format!("there is no {file} in {place}; its key `commands` names commands");
+        WorkError::new(ErrorCode::InputInvalid, message)
+    })
+}
+
+/// What the project itself wants for this; `None` where it says nothing.
+pub(crate) fn override_of(
+    bench: &Bench<'_>,
+    found: &Detection,
+    wish: &Wish,
+) -> Result<Option<ProjectOutcome>, WorkError> {
+    let Some(contract) = load(bench, found)? else {
+        return Ok(None);
+    };
+    let name = wish.action.as_str();
+    match contract.commands.get(name) {
+        None => Ok(None),
+        Some(Entry::Disabled) => {
+            let mut outcome = nothing();
+            outcome.detail = Some(format!("`{name}` is disabled there"));
+            Ok(Some(outcome))
+        }
+        Some(entry) => {
+            if let Some(filter) = &wish.options.filter {
+                let fix = format!(
+                    "`{name}` in {} takes no filter; name a project with --project, or leave it out",
+                    commands::FILE
+                );
+                return Err(WorkError::problem("--filter", filter, fix));
+            }
+            carry_out(bench, found, entry).map(Some)
+        }
+    }
+}
+
+fn load(bench: &Bench<'_>, found: &Detection) -> Result<Option<Contract>, WorkError> {
+    let unreadable = |error: std::io::Error| {
+        let what = format!("cannot read `{}`", bench.root.display());
+        WorkError::io(ErrorCode::InputUnreadable, &what, &error)
+    };
+    let project = Beneath::open(&bench.root).map_err(unreadable)?;
+    let variables = variables(bench, found);
+    commands::read(&project, &variables).map_err(|lines| WorkError {
+        code: ErrorCode::InputInvalid,
+        lines,
+    })
+}
+
+/// As the command sees them. What a project does not have has no value, and using it is an error.
+fn variables(bench: &Bench<'_>, found: &Detection) -> Variables {
+    let places = bench.places(Path::new(""));
+    let root = places.root.clone();
+    let at = |path: &str| {
+        if path == "." {
+            root.clone()
+        } else {
+            format!("{root}/{path}")
+        }
+    };
+    let mut known = Variables::from([
+        ("project_root", root.clone()),
+        ("configuration", "Debug".to_owned()),
+        ("output_dir", format!("{root}/out")),
+        ("artifact_dir", format!("{root}/artifacts")),
+        ("platform", "linux-x64".to_owned()),
+    ]);
+    if let Some(first) = found.tops().next() {
+        known.insert("project_path", at(&first.manifest));
+        known.insert("project_dir", at(&first.path));
+        known.insert("runtime", first.ecosystem.as_str().to_owned());
+        if let Some(name) = &first.name {
+            known.insert("project_name", name.clone());
+        }
+    }
+    if let Some(solution) = found
+        .projects
+        .iter()
+        .find(|project| project.kind == ProjectKind::Solution)
+    {
+        known.insert("solution_path", at(&solution.manifest));
+        known.insert("solution_dir", at(&solution.path));
+    }
+    known
+}
+
+/// Its commands one after the other, until one fails.
+fn carry_out(
+    bench: &Bench<'_>,
+    found: &Detection,
+    entry: &Entry,
+) -> Result<ProjectOutcome, WorkError> {
+    let mut outcome = nothing();
+    let commands = match entry {
+        Entry::Disabled => return Ok(outcome),
+        Entry::Run(commands) => commands,
+    };
+    let tools = tools::find_best_effort(found, &bench.mounts);
+    for (index, command) in commands.iter().enumerate() {
+        let reports = bench.reports()?;
+        let places = bench.places(reports.path());
+        let dir = command
+            .dir
+            .as_deref()
+            .map_or(".", |dir| dir.trim_end_matches('/'));
+        let mut step = Step::shell(&command.line, dir, found, &places);
+        step.env.extend(command.env.iter().cloned());
+        step.at_most = command.timeout;
+        let mut done = bench.run(commands::FILE, &step, &tools, &reports, 1)?;
+        done.index = index;
+        outcome.verdict = outcome.verdict.max(done.verdict);
+        outcome.steps.push(done);
+        if outcome.verdict > Verdict::Passed {
+            break;
+        }
+    }
+    Ok(outcome)
+}
+
+fn nothing() -> ProjectOutcome {
+    ProjectOutcome {
+        manifest: commands::FILE.to_owned(),
+        ecosystem: None::<Ecosystem>,
+        name: None,
+        verdict: Verdict::Nothing,
+        detail: None,
+        steps: Vec::new(),
+    }
+}

@@ -1,0 +1,442 @@
+//! Running one step: the request, the run, and reading what it left.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::ending::Stream;
+use cofferdam_contract::enforcement::LimitName;
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::request::{
+    BackendName, Gpus, Grant, Mount, MountAccess, Network, Request, Root, Workspace,
+    WorkspaceAccess,
+};
+use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_engine::host::Host;
+use cofferdam_engine::pipeline::{
+    self, Evidence, Input, LiveUsage, OnLimit, Results, Sink, Streams,
+};
+use cofferdam_project::action::{Output, Place, ReportAt};
+use cofferdam_project::diagnostic;
+use cofferdam_project::report::{MAX_REPORT, Status, Tally, TestReport};
+use cofferdam_project::{Action, Beneath, Cache, Places, Step};
+use cofferdam_store::model::RunKind;
+use cofferdam_store::private_dir::PrivateDir;
+use cofferdam_store::{DataDir, RunId};
+
+use crate::cache::{self, Use};
+use crate::coverage;
+use crate::ears::{Ears, Found, Open};
+use crate::error::WorkError;
+use crate::follow::Follow;
+use crate::gather::Before;
+use crate::outcome::{Ended, StepOutcome, Tests, Verdict, judge};
+use crate::shelf::Shelf;
+use crate::tee::{Listening, Shown, Tee};
+use crate::tools::Tools;
+use crate::watcher::{Begun, Watcher};
+
+/// Everything that the steps of one call share.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    pub action: Action,
+    /// The project's directory.
+    pub root: PathBuf,
+    /// Holds a directory for each cache.
+    pub cache: PathBuf,
+    pub shelf: Shelf,
+    /// Where reports are laid.
+    pub data_dir: DataDir,
+    pub access: WorkspaceAccess,
+    pub env: Vec<(OsString, OsString)>,
+    pub mounts: Vec<Mount>,
+    pub waived: Vec<LimitName>,
+    pub backend: BackendName,
+    /// For each step.
+    pub limits: Limits,
+    /// No step goes on after it.
+    pub until: Option<Instant>,
+    /// Where the limits are for all steps together: what was used of them so far.
+    pub together: Option<Mutex<Spent>>,
+    pub host: &'a Host,
+    pub cancel: Option<BorrowedFd<'a>>,
+    /// What a step takes while it runs.
+    pub usage: Option<Arc<LiveUsage>>,
+    pub watcher: Arc<dyn Watcher>,
+}
+
+/// What the steps before have used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    pub cpu: Duration,
+    pub output: u64,
+}
+
+const INSIDE_CACHES: &str = "/cache";
+const INSIDE_REPORTS: &str = "/reports";
+/// How much of an output that nobody could understand is repeated.
+const SAID: usize = 4 << 10;
+
+impl Bench<'_> {
+    /// Without walls everything is where it is.
+    fn is_host(&self) -> bool {
+        self.backend == BackendName::Host
+    }
+
+    /// Where a step finds things. The directory for reports is another one for each step.
+    pub(crate) fn places(&self, reports: &Path) -> Places {
+        if self.is_host() {
+            let text = |path: &Path| path.to_string_lossy().into_owned();
+            return Places {
+                root: text(&self.root),
+                caches: text(&self.cache),
+                reports: text(reports),
+            };
+        }
+        Places {
+            root: Workspace::INSIDE.to_owned(),
+            caches: INSIDE_CACHES.to_owned(),
+            reports: INSIDE_REPORTS.to_owned(),
+        }
+    }
+
+    /// A directory of its own for the reports of one step.
+    pub(crate) fn reports(&self) -> Result<PrivateDir, WorkError> {
+        Ok(PrivateDir::create(&self.data_dir, RunId::new())?)
+    }
+
+    /// Runs a step and reads what it left.
+    pub(crate) fn run(
+        &self,
+        manifest: &str,
+        step: &Step,
+        tools: &Tools,
+        reports: &PrivateDir,
+        attempt: u32,
+    ) -> Result<StepOutcome, WorkError> {
+        // Held until the step has ended. On a shared shelf nobody writes, so that nobody waits.
+        let uses: Vec<Use> = match self.shelf {
+            Shelf::Own => step.caches.iter().map(|each| self.use_of(*each)).collect(),
+            Shelf::Shared => Vec::new(),
+        };
+        let _held = cache::hold(&self.cache, &uses, self.cancel, &|_| ())?;
+        let project = self.beneath(&self.root)?;
+        let before = Before::look(&project, &step.reports);
+        let request = self.request(step, tools, reports.path());
+        let grant = Grant::new(request)
+            .map_err(|problems| WorkError::problems(ErrorCode::InputInvalid, &problems))?;
+        let mut recording = self.watcher.recording()?;
+        let stdout = tally(&step.reports, &Place::Stdout);
+        let stderr = tally(&step.reports, &Place::Stderr);
+        let is_heard = stdout.is_some() || stderr.is_some();
+        let follow = match is_heard {
+            true => None,
+            false => self.follow(&step.reports, reports.path()),
+        };
+        self.watcher.began(&Begun {
+            manifest,
+            argv: &step.argv,
+            attempt,
+            counts: is_heard || follow.is_some(),
+        });
+        let shown = match step.output {
+            Output::ForPeople => Shown::Yes,
+            Output::ForPrograms => Shown::No,
+        };
+        let (to_stdout, stdout) = self.listen(Stream::Stdout, shown, stdout)?;
+        let (to_stderr, stderr) = self.listen(Stream::Stderr, Shown::Yes, stderr)?;
+        let ears = Arc::new(Mutex::new(Ears::Open(Open {
+            stdout,
+            stderr,
+            project,
+            own: reports.path().to_owned(),
+            before,
+            reports: step.reports.clone(),
+        })));
+        if let Some(recording) = &mut recording {
+            let ears = Arc::clone(&ears);
+            recording.results = Some(Results::new(move || Ears::found(&ears)?.kept()));
+            recording.kind = kind(self.action);
+            // A build leaves thousands of files that the next one makes again.
+            recording.artifacts = None;
+        }
+        let streams = Streams {
+            stdin: Input::Empty,
+            stdout: Sink::Pass { to: to_stdout },
+            stderr: Sink::Pass { to: to_stderr },
+            result: None,
+            on_output_limit: OnLimit::Stop,
+            evidence: Evidence::Full,
+            cancel: self.cancel,
+            recording,
+            usage: self.usage.clone(),
+        };
+        let record = pipeline::run(grant, streams, self.host)?;
+        drop(follow);
+        self.spend(&record);
+        self.watcher.ended(&record);
+        let found = Ears::found(&ears).unwrap_or_default();
+        let mut outcome = self.outcome(step, &record, &found, attempt);
+        let root = self.places(Path::new("")).root;
+        outcome.coverage = step
+            .coverage
+            .as_ref()
+            .and_then(|at| coverage::read(at, reports.path(), &root, below(&step.cwd, &root)));
+        Ok(outcome)
+    }
+
+    /// Where tests are told while they run, but into a file. Progress is worth no failure.
+    fn follow(&self, reports: &[ReportAt], dir: &Path) -> Option<Follow> {
+        reports.iter().find_map(|at| {
+            let Place::Own(name) = &at.place else {
+                return None;
+            };
+            let tally = Tally::of(at.format)?;
+            Follow::begin(dir, name, tally, Arc::clone(&self.watcher)).ok()
+        })
+    }
+
+    fn listen(
+        &self,
+        stream: Stream,
+        shown: Shown,
+        tally: Option<Tally>,
+    ) -> Result<(OwnedFd, Tee), WorkError> {
+        let at_most = usize::try_from(MAX_REPORT).unwrap_or(usize::MAX);
+        let listening = Listening {
+            stream,
+            shown,
+            tally,
+            to: Arc::clone(&self.watcher),
+        };
+        Tee::new(listening, at_most)
+            .map_err(|error| WorkError::io(ErrorCode::Internal, "cannot listen to a tool", &error))
+    }
+
+    fn outcome(&self, step: &Step, record: &RunRecord, found: &Found, attempt: u32) -> StepOutcome {
+        let Found {
+            tests,
+            stdout,
+            stderr,
+        } = found;
+        let root = self.places(Path::new("")).root;
+        let mut said = String::from_utf8_lossy(stdout).into_owned();
+        said.push('\n');
+        said.push_str(&String::from_utf8_lossy(stderr));
+        let dir = below(&step.cwd, &root);
+        let mut diagnostics = diagnostic::read(&step.speakers, &said, &root);
+        for found in &mut diagnostics {
+            // Tools name files as seen from where they were started.
+            if let Some(file) = found.file.as_mut().filter(|file| !file.starts_with('/'))
+                && !dir.is_empty()
+                && !file.starts_with(&format!("{dir}/"))
+            {
+                *file = format!("{dir}/{file}");
+            }
+        }
+        // A test that failed is told as such, and not once more by the traceback that it printed.
+        let cases = tests.iter().flat_map(|tests| &tests.tests);
+        let failed: HashSet<(Option<String>, Option<u32>)> = cases
+            .filter(|case| case.status == Status::Failed)
+            .map(|case| {
+                let file = case.file.as_deref();
+                (
+                    file.map(|file| diagnostic::relative(file, &root)),
+                    case.line,
+                )
+            })
+            .collect();
+        diagnostics.retain(|found| !failed.contains(&(found.file.clone(), found.line)));
+        let (verdict, detail) = judge(record, tests.as_ref());
+        let is_silent =
+            diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.tests.is_empty());
+        let is_bad = !matches!(verdict, Verdict::Passed | Verdict::Nothing);
+        let mut outcome = StepOutcome {
+            argv: step.argv.clone(),
+            index: 0,
+            run_id: record.run_id.clone(),
+            wall_ms: record.usage.wall_ms,
+            ending: Ended::from(&record.ending),
+            attempt,
+            verdict,
+            detail,
+            diagnostics,
+            tests: None,
+            coverage: None,
+            said: (is_bad && is_silent).then(|| tail(said.trim_end(), SAID)),
+        };
+        outcome.tests = tests.clone().map(|tests| told(tests, &root));
+        outcome
+    }
+
+    fn request(&self, step: &Step, tools: &Tools, reports: &Path) -> Request {
+        let mut env: Vec<(OsString, OsString)> = Vec::new();
+        if let Some(path) = &tools.path
+            && !self.is_host()
+        {
+            set(
+                &mut env,
+                "PATH".into(),
+                format!("{path}:/usr/local/bin:/usr/bin:/bin").into(),
+            );
+        }
+        for (name, value) in &step.env {
+            set(&mut env, name.into(), value.into());
+        }
+        for (name, value) in &self.env {
+            set(&mut env, name.clone(), value.clone());
+        }
+        Request {
+            argv: step.argv.iter().map(Into::into).collect(),
+            env,
+            cwd: Some(step.cwd.clone().into()),
+            limits: self.limits(step),
+            waived: self.waived.clone(),
+            network: Network::Denied,
+            root: Root::HostUsr,
+            workspace: Some(Workspace {
+                path: self.root.clone(),
+                access: self.access,
+            }),
+            mounts: self.mounts(step, tools, reports),
+            backend: self.backend,
+            gpus: Gpus::None,
+        }
+    }
+
+    /// What the project says of itself can only be shorter, and so can the time that is left.
+    fn limits(&self, step: &Step) -> Limits {
+        let mut limits = self.limits.clone();
+        let left = self.until.map(|until| {
+            until
+                .saturating_duration_since(Instant::now())
+                .max(Limits::WALL_TIME.min)
+        });
+        for own in [step.at_most, left].into_iter().flatten() {
+            limits.wall_time = match limits.wall_time {
+                Cap::AtMost(allowed) => Cap::AtMost(allowed.min(own)),
+                Cap::Unlimited => Cap::AtMost(own),
+            };
+        }
+        if let Some(spent) = &self.together {
+            let spent = *spent.lock().unwrap_or_else(PoisonError::into_inner);
+            let cpu = |limit: Duration| limit.saturating_sub(spent.cpu).max(Limits::CPU_TIME.min);
+            limits.cpu_time = limits
+                .cpu_time
+                .at_most()
+                .map_or(Cap::Unlimited, |limit| Cap::AtMost(cpu(limit)));
+            let output = |limit: Bytes| {
+                Bytes::new(limit.get().saturating_sub(spent.output)).max(Limits::OUTPUT.min)
+            };
+            limits.output = limits
+                .output
+                .at_most()
+                .map_or(Cap::Unlimited, |limit| Cap::AtMost(output(limit)));
+        }
+        limits
+    }
+
+    fn spend(&self, record: &RunRecord) {
+        if let Some(spent) = &self.together {
+            let mut spent = spent.lock().unwrap_or_else(PoisonError::into_inner);
+            let cpu = Duration::try_from_secs_f64(record.usage.cpu_ms / 1000.0);
+            spent.cpu += cpu.unwrap_or_default();
+            spent.output += record.usage.output_bytes;
+        }
+    }
+
+    /// Caches can be written to only where something is fetched or installed: what one build leaves there, another must not find.
+    fn use_of(&self, cache: Cache) -> Use {
+        let access = match self.action {
+            _ if self.shelf == Shelf::Shared => MountAccess::ReadOnly,
+            Action::Restore => MountAccess::ReadWrite,
+            _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
+            Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
+        };
+        Use { cache, access }
+    }
+
+    fn mounts(&self, step: &Step, tools: &Tools, reports: &Path) -> Vec<Mount> {
+        let mut mounts = self.mounts.clone();
+        if self.is_host() {
+            return mounts;
+        }
+        mounts.extend(tools.mounts.iter().cloned());
+        // Of a shared shelf only what somebody has put there.
+        let is_there =
+            |cache: &&Cache| self.shelf == Shelf::Own || self.cache.join(cache.as_str()).is_dir();
+        let caches = step.caches.iter().filter(is_there).map(|cache| Mount {
+            source: self.cache.join(cache.as_str()),
+            target: Path::new(INSIDE_CACHES).join(cache.as_str()),
+            access: self.use_of(*cache).access,
+        });
+        mounts.extend(caches);
+        mounts.push(Mount {
+            source: reports.to_owned(),
+            target: INSIDE_REPORTS.into(),
+            access: MountAccess::ReadWrite,
+        });
+        mounts
+    }
+
+    fn beneath(&self, dir: &Path) -> Result<Beneath, WorkError> {
+        Beneath::open(dir).map_err(|error| {
+            let what = format!("cannot read `{}`", dir.display());
+            WorkError::io(ErrorCode::InputUnreadable, &what, &error)
+        })
+    }
+}
+
+/// Paths as a person in the project would write them.
+fn told(tests: TestReport, root: &str) -> Tests {
+    let counts = tests.counts();
+    let mut cases = tests.tests;
+    for case in &mut cases {
+        if let Some(file) = &mut case.file {
+            *file = diagnostic::relative(file, root);
+        }
+    }
+    Tests {
+        counts,
+        tests: cases,
+        problems: tests.problems,
+    }
+}
+
+/// Counts the tests that this stream tells of, where a report on it tells them one by one.
+fn tally(reports: &[ReportAt], stream: &Place) -> Option<Tally> {
+    let told = reports.iter().find(|at| at.place == *stream)?;
+    Tally::of(told.format)
+}
+
+/// Under which kind the history has a step.
+const fn kind(action: Action) -> RunKind {
+    match action {
+        Action::Test => RunKind::Test,
+        Action::Restore | Action::Build | Action::Lint | Action::Format => RunKind::Build,
+    }
+}
+
+/// A directory of the project, relative to it.
+fn below<'a>(dir: &'a str, root: &str) -> &'a str {
+    dir.strip_prefix(root)
+        .unwrap_or_default()
+        .trim_start_matches('/')
+}
+
+fn set(env: &mut Vec<(OsString, OsString)>, name: OsString, value: OsString) {
+    env.retain(|(present, _)| *present != name);
+    env.push((name, value));
+}
+
+fn tail(text: &str, at_most: usize) -> String {
+    let from = text.len().saturating_sub(at_most);
+    text.get(text.ceil_char_boundary(from)..)
+        .unwrap_or_default()
+        .to_owned()
+}
