@@ -200,7 +200,7 @@ pub(crate) struct RunArgs {
     pub(crate) gpu: Option<Gpus>,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
-    /// Give the same result each time: fixed time and randomness, CPU time counted in instructions. With --backend wasm.
+    /// Give the same result each time: fixed time, randomness and order. Exact with --backend wasm, where CPU time is counted in instructions; with `native` as far as Linux allows, and the record says how far: docs/determinism.md.
     #[arg(long, help_heading = "Enforcement")]
     pub(crate) deterministic: bool,
     /// With --deterministic: where randomness begins [default: 0].
@@ -361,7 +361,27 @@ pub(crate) struct ExecuteArgs {
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
     #[command(flatten)]
+    pub(crate) fixed: FixedArgs,
+    #[command(flatten)]
     pub(crate) history: HistoryArgs,
+}
+
+/// A run that must give the same each time.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct FixedArgs {
+    /// Give the same result each time, as far as the backend can: `native` or `wasm`; docs/determinism.md.
+    #[arg(long)]
+    deterministic: bool,
+    /// With --deterministic: where randomness begins [default: 0].
+    #[arg(long, value_name = "N", requires = "deterministic")]
+    seed: Option<u64>,
+}
+
+impl FixedArgs {
+    /// Where randomness begins; `None` for a run like any other.
+    pub(crate) fn seed(self) -> Option<u64> {
+        self.deterministic.then(|| self.seed.unwrap_or(0))
+    }
 }
 
 /// Check an envelope against its payload: digest, proof, schema and every limit; with --rerun, run it again and compare.
@@ -385,6 +405,8 @@ pub(crate) struct VerifyArgs {
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
+    #[command(flatten)]
+    pub(crate) fixed: FixedArgs,
     /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -456,6 +478,7 @@ Examples:
   cofferdam run --language c main.c --inputs tests/
   cofferdam run --backend wasm prog.wasm --workspace ./job:rw -- input.txt
   cofferdam run --backend wasm --deterministic --seed 7 prog.wasm
+  cofferdam run --deterministic -- python3 -c 'import random; print(random.random())'
 
 Exit code: the command's own, or
   124  wall time            137  memory, processes, or a kill signal

@@ -65,7 +65,10 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         docker,
         image.as_ref(),
         dir.as_ref(),
-        &args.worker,
+        Worker {
+            id: &args.worker,
+            seed: args.fixed.seed(),
+        },
         recording,
     )?;
     failure::print(&pretty(&envelope)?)?;
@@ -103,6 +106,14 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
     }
 }
 
+/// Who answers, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Worker<'a> {
+    pub(crate) id: &'a str,
+    /// Where randomness begins, if the answer must be the same each time.
+    pub(crate) seed: Option<u64>,
+}
+
 /// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too, and so is code that does not compile; a sandbox that could not be
 /// built is none. Source code is laid out below `dir`.
 pub(crate) fn answer(
@@ -111,13 +122,19 @@ pub(crate) fn answer(
     docker: Settings,
     image: Option<&Rootfs>,
     dir: Option<&DataDir>,
-    worker: &str,
+    worker: Worker<'_>,
     recording: Option<Recording>,
 ) -> Result<(ResultEnvelope, RunRecord), Failure> {
     let at_most = capture(sealed)?;
     if let Task::Project(task) = &sealed.payload().task {
+        if worker.seed.is_some() {
+            return Err(Failure::new(
+                ErrorCode::BackendUnsupportedTask,
+                "--deterministic: a project's steps cannot be made to give the same each time; leave it out",
+            ));
+        }
         let record = execute_project::run(sealed, task, &place, dir, recording)?;
-        return Ok((answered(sealed, &record, worker)?, record));
+        return Ok((answered(sealed, &record, worker.id)?, record));
     }
     let host = Host::detect();
     let code = match &sealed.payload().task {
@@ -150,14 +167,14 @@ pub(crate) fn answer(
         && let Some(mut failed) = code.failed_compile(&host, cancel.as_fd())?
     {
         failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
-        return Ok((envelope(sealed, &failed, worker)?, failed));
+        return Ok((envelope(sealed, &failed, worker.id)?, failed));
     }
     let asked = Asked {
         code: match &sealed.payload().task {
             Task::Wasm(task) => Some(task.module()),
             Task::Command(_) | Task::Source(_) | Task::Project(_) => None,
         },
-        seed: None,
+        seed: worker.seed,
     };
     let record = containers::backends(dir, docker).run(
         None,
@@ -169,7 +186,7 @@ pub(crate) fn answer(
         },
         &host,
     )?;
-    Ok((answered(sealed, &record, worker)?, record))
+    Ok((answered(sealed, &record, worker.id)?, record))
 }
 
 /// A sandbox that could not be built is no answer.

@@ -110,6 +110,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
             request,
             host: &host,
             cancel: cancel.as_fd(),
+            seed: asked.seed,
         };
         let dir = places.data_dir;
         return each.run(inputs, || match recording.take() {

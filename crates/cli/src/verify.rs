@@ -97,13 +97,17 @@ fn rerun(
     let place = execute::place(backend, args.workspace.as_deref());
     let image = rootfs::find(&args.container, backend, dir)?;
     let image = image.as_ref();
+    let worker = execute::Worker {
+        id: "verifier",
+        seed: args.fixed.seed(),
+    };
     let (ours, _) = execute::answer(
         sealed,
         (place, &Network::Denied),
         docker,
         image,
         dir,
-        "verifier",
+        worker,
         None,
     )?;
     let (found, claimed_violation) = (violation(&ours), violation(claimed));

@@ -168,6 +168,7 @@ pub enum BackendName {
 #[derive(Debug)]
 pub struct Grant {
     request: Request,
+    seed: Option<u64>,
 }
 
 impl Workspace {
@@ -191,7 +192,24 @@ impl Grant {
     /// Checks the request as a whole and returns every problem at once. Whether paths exist is for the engine to find out.
     pub fn new(request: Request) -> Result<Self, Problems> {
         Problems::check(request_check::problems(&request))?;
-        Ok(Self { request })
+        Ok(Self {
+            request,
+            seed: None,
+        })
+    }
+
+    /// The same, to give the same each time, with randomness that begins at `seed`. Only backends that can promise something about that take it on.
+    pub fn deterministic(self, seed: u64) -> Result<Self, Problems> {
+        Problems::check(request_check::determinism_problems(&self.request))?;
+        Ok(Self {
+            seed: Some(seed),
+            ..self
+        })
+    }
+
+    /// Where randomness begins in a run that must give the same each time; `None` for one that need not.
+    pub fn seed(&self) -> Option<u64> {
+        self.seed
     }
 
     pub fn request(&self) -> &Request {

@@ -70,6 +70,24 @@ fn check_network(request: &Request, found: &mut Vec<Problem>) {
     }
 }
 
+/// Who can be asked to give the same each time.
+pub(crate) fn determinism_problems(request: &Request) -> Vec<Problem> {
+    let why = match request.backend {
+        BackendName::Native | BackendName::Wasm if request.network != Network::Denied => {
+            let fix = "what comes over a network is never the same; leave --net out";
+            return vec![Problem::new("deterministic", &request.network, fix)];
+        }
+        BackendName::Native | BackendName::Wasm => return Vec::new(),
+        BackendName::Bubblewrap | BackendName::Docker => {
+            "its filter asks nobody, so time and randomness cannot be answered"
+        }
+        BackendName::Gvisor => "its kernel has clocks and randomness of its own",
+        BackendName::Host => "it shows the program the machine as it is",
+    };
+    let fix = format!("{why}; say --backend native, or --backend wasm for a module");
+    vec![Problem::new("deterministic", request.backend.as_str(), fix)]
+}
+
 /// The part that a payload's task can be asked before anyone knows where it will run.
 pub(crate) fn command_problems(request: &Request) -> Vec<Problem> {
     let mut found = Vec::new();

@@ -35,6 +35,7 @@ use crate::changes;
 use crate::disk::Growth;
 use crate::error::EngineError;
 use crate::feed::Feed;
+use crate::fixed::Answers;
 use crate::host::Host;
 use crate::outlet::Outlet;
 use crate::plan::{self, Channel, Enclosure, Plan};
@@ -183,6 +184,10 @@ fn start<'a>(
     {
         hand_over(uid, gid, ends.into_iter().flatten())?;
     }
+    let seed = match &enclosure {
+        Enclosure::Walls(walls) => walls.seed,
+        Enclosure::None(_) => None,
+    };
     let children_before = adopt_orphans(&enclosure)?;
     let copied = seat.as_ref().and_then(Seat::copied);
     let clearing = match seat {
@@ -219,6 +224,7 @@ fn start<'a>(
                 .insert("start".to_owned(), format!("copy of a waiting {name}"));
         }
     }
+    let fixed = seed.map(Answers::new);
     // Fits in while the sandbox takes its last steps; earlier, it would be in the way of the first.
     let recorder = streams
         .recording
@@ -264,6 +270,7 @@ fn start<'a>(
         group,
         janitor,
         told,
+        fixed,
         clearing,
     })
 }
@@ -285,6 +292,7 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
             .entry("proc".to_owned())
             .or_insert_with(|| proc.to_owned());
     }
+    let determinism = ended.determinism.take();
     let mut record = RunRecord::new(FinishedRun {
         run_id: birth.run_id.to_string(),
         backend: ended.terms.request.backend,
@@ -301,6 +309,7 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
         ended_at: whole_micros(Timestamp::now()),
     });
     record.network = ended.network;
+    record.determinism = determinism;
     record
 }
 

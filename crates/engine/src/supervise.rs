@@ -1,6 +1,7 @@
 //! Watches over one run from its start to its end: moves its input and output, enforces what the kernel does not, and settles how it ended, once, from
 //! evidence.
 
+mod calls;
 mod interest;
 
 use std::collections::BTreeMap;
@@ -19,13 +20,13 @@ use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Sandbox;
 use cofferdam_sys::protocol::{Event, ProcView};
 use cofferdam_sys::routes;
-use cofferdam_sys::seccomp::{self, Received};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::capture::{Budget, Drain, Drained, ResultDrain};
 use crate::denials;
 use crate::feed::Feed;
+use crate::fixed::Answers;
 use crate::outer::{Attended, Told};
 use crate::outlet::Outlet;
 use crate::plan::Terms;
@@ -60,6 +61,8 @@ pub(crate) struct Running<'a> {
     pub(crate) cancel: Option<BorrowedFd<'a>>,
     /// What the sandbox said before there was a run.
     pub(crate) told: Vec<Event>,
+    /// Where the run must give the same each time.
+    pub(crate) fixed: Option<Answers>,
     pub(crate) clearing: Clearing,
 }
 
@@ -88,6 +91,8 @@ pub(crate) struct Ended {
     pub(crate) proc: ProcView,
     /// The upper layer of a copy-on-write workspace.
     pub(crate) upper: Option<OwnedFd>,
+    /// What was fixed in a run that must give the same each time.
+    pub(crate) determinism: Option<BTreeMap<String, String>>,
 }
 
 /// How long the init of a run without a pid namespace gets to end everything.
@@ -163,7 +168,8 @@ impl Supervisor<'_> {
                 Source::Stdin => self.run.feed.advance(),
                 // Nobody is left who could call.
                 Source::Listener if !happened.contains(PollFlags::IN) => self.listener = None,
-                Source::Listener => self.note_denial(),
+                Source::Listener => self.answer_call(),
+                Source::Random => self.fill_random(),
                 Source::Cancel => self.stop(StopCause::Canceled),
             }
         }
@@ -227,6 +233,9 @@ impl Supervisor<'_> {
             Event::Ready { dirs, proc } => {
                 let mut dirs = dirs.into_iter();
                 if let Some(scratch) = dirs.next() {
+                    if let Some(fixed) = &mut self.run.fixed {
+                        fixed.open_device(scratch.as_fd());
+                    }
                     self.run.watch.set_scratch(scratch);
                 }
                 self.upper = dirs.next();
@@ -290,28 +299,6 @@ impl Supervisor<'_> {
     fn drain_result(&mut self) {
         if let Some(result) = &mut self.run.result {
             result.advance(&mut self.buffer);
-        }
-    }
-
-    /// Answers a refused call and counts it.
-    fn note_denial(&mut self) {
-        let Some(listener) = &self.listener else {
-            return;
-        };
-        match seccomp::receive(listener.as_fd()) {
-            Ok(Received::Call(call)) => {
-                if let Some(mapping) = call.shared_mapping() {
-                    self.run.watch.shared_memory_asked(call.pid, mapping);
-                    let _ = seccomp::let_through(listener.as_fd(), call.id);
-                    return;
-                }
-                *self.denied.entry(call.number).or_default() += 1;
-                let errno = seccomp::errno_for(call.number, self.run.terms.variants);
-                let _ = seccomp::respond(listener.as_fd(), call.id, errno);
-            }
-            Ok(Received::Gone) => {}
-            // Nobody is left who could call.
-            Err(_) => self.listener = None,
         }
     }
 
@@ -420,6 +407,7 @@ impl Supervisor<'_> {
             recorder: self.run.recorder,
             proc: self.proc,
             upper: self.upper,
+            determinism: self.run.fixed.as_ref().map(Answers::account),
         })
     }
 

@@ -8,6 +8,7 @@ mod app;
 mod archive;
 mod asked_files;
 mod asked_limits;
+mod asked_network;
 mod auth;
 pub mod backends;
 mod body;

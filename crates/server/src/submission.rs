@@ -5,11 +5,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
-use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::request::{Grant, Network, WorkspaceAccess};
+use cofferdam_contract::request::{Grant, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
 use cofferdam_store::model::RunKind;
@@ -20,6 +18,7 @@ use serde_json::Value;
 
 use crate::asked_files::{self, FileRequest, one_of};
 pub(crate) use crate::asked_limits::LimitsRequest;
+use crate::asked_network;
 use crate::config::RunBounds;
 use crate::fault::Fault;
 use crate::idempotency::KeyUse;
@@ -176,7 +175,7 @@ impl RunRequest {
         };
         let limits = self.limits.merged(defaults, bounds, &mut problems);
         let project = self.project_task(!files.is_empty(), &mut problems);
-        let network = self.network_within(bounds, &mut problems);
+        let network = asked_network::within(&self, &bounds.network, &mut problems);
         Problems::check(problems)?;
         let Prepared {
             task,
@@ -247,25 +246,13 @@ impl RunRequest {
             sealed: None,
             room: None,
         };
-        check_mode(&work.network, bounds)?;
+        asked_network::check_mode(&work.network, bounds)?;
         check_grant(&work)?;
         Ok(Submission {
             work,
             priority: self.priority,
             deadline,
             origin,
-        })
-    }
-
-    fn network_within(&self, bounds: &RunBounds, problems: &mut Vec<Problem>) -> Network {
-        let Some(text) = &self.network else {
-            return Network::Denied;
-        };
-        let read = Network::read(text);
-        let within = read.and_then(|asked| asked.within(&bounds.network).map_err(|one| vec![one]));
-        within.unwrap_or_else(|found| {
-            problems.extend(found);
-            Network::Denied
         })
     }
 
@@ -495,19 +482,6 @@ fn check_tags(tags: &BTreeMap<String, String>, problems: &mut Vec<Problem>) {
         };
         problems.push(Problem::new("tags", key, fix));
     }
-}
-
-/// What the mode in force says of it. Where it runs was asked when the daemon began.
-pub(crate) fn check_mode(network: &Network, bounds: &RunBounds) -> Result<(), Fault> {
-    let Some(mode) = bounds.mode else {
-        return Ok(());
-    };
-    let found = mode.violations([Deed::Network(NetworkReach::from(network))]);
-    if found.is_empty() {
-        return Ok(());
-    }
-    let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
-    Err(Fault::coded(ErrorCode::PolicyRefused, lines.join("\n")))
 }
 
 /// The engine's own checks, before anything waits. Where the workspace will be is not known yet, and its name does not matter.

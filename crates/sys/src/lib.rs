@@ -9,6 +9,7 @@
 
 pub mod attendant;
 pub mod blueprint;
+pub mod caller;
 pub mod cgroup;
 mod child;
 mod clone;
@@ -17,6 +18,7 @@ pub mod doors;
 mod enclose;
 pub mod errand;
 pub mod farewell;
+mod fixed_time;
 pub mod guest;
 pub mod heap;
 pub mod idmap;
@@ -35,3 +37,4 @@ pub mod routes;
 pub mod seccomp;
 pub mod signals;
 mod steps;
+pub mod vdso;

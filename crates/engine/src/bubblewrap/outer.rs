@@ -111,6 +111,7 @@ pub(crate) fn draw(
             cpus: cpus
                 .map(|count| plan::choose(count, host))
                 .unwrap_or_default(),
+            fixed: None,
             lease: lease.map(|lease| Box::new(lease) as _),
         },
         program,

@@ -53,6 +53,7 @@ impl Walls {
             landlock: None,
             doors: Vec::new(),
             cpus: Vec::new(),
+            fixed: None,
             lease: None,
         };
         match launch::park(blueprint) {

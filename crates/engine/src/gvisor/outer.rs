@@ -84,6 +84,7 @@ pub(crate) fn draw(
             cpus: cpus
                 .map(|count| plan::choose(count, host))
                 .unwrap_or_default(),
+            fixed: None,
             lease: None,
         },
         departure: Departure { identity: None },
