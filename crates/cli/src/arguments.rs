@@ -147,10 +147,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FROM:TO[:ro|rw]", help_heading = "Files")]
     pub(crate) mount: Vec<OsString>,
     /// Show what package managers keep: `auto` by the workspace's lock files, or npm, yarn, pnpm, pip, cargo, go, maven, nuget; read-only unless `:rw`. Can be given more than once.
-    #[arg(long, value_name = "NAME[:ro|rw]", help_heading = "Files")]
-    pub(crate) cache: Vec<String>,
+    #[arg(long = "cache", value_name = "NAME[:ro|rw]", help_heading = "Files")]
+    pub(crate) volumes: Vec<String>,
     /// With --cache: where they are kept [default: one place for each workspace below ~/.cache/cofferdam].
-    #[arg(long, value_name = "DIR", help_heading = "Files", requires = "cache")]
+    #[arg(long, value_name = "DIR", help_heading = "Files", requires = "volumes")]
     pub(crate) cache_dir: Option<PathBuf>,
     /// Use this directory as the root file system instead of the host's /usr; it is never written to.
     #[arg(long, value_name = "DIR", help_heading = "Files")]

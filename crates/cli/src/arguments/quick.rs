@@ -72,7 +72,7 @@ impl Reading {
                 limits: LimitArgs::default(),
                 workspace: None,
                 mount: Vec::new(),
-                cache: Vec::new(),
+                volumes: Vec::new(),
                 cache_dir: None,
                 root: None,
                 cwd: None,

@@ -61,7 +61,7 @@ impl Volumes {
 
 /// What the flags of `run` ask for. Waits for its turn where a cache needs turns.
 pub(crate) fn for_run(args: &RunArgs, cancel: BorrowedFd<'_>) -> Result<Volumes, Failure> {
-    if args.cache.is_empty() {
+    if args.volumes.is_empty() {
         return Ok(Volumes::default());
     }
     let workspace = args.workspace.clone().map(|text| run::workspace(text).path);
@@ -72,13 +72,13 @@ pub(crate) fn for_run(args: &RunArgs, cancel: BorrowedFd<'_>) -> Result<Volumes,
         })?),
         None => None,
     };
-    let uses = uses(&args.cache, root.as_deref())?;
+    let uses = uses(&args.volumes, root.as_deref())?;
     let place = match (&args.cache_dir, &root) {
         (Some(named), _) => place::place(Some(named), Path::new("/"))?,
         (None, Some(root)) => place::place(None, root)?,
         (None, None) => {
             let fix = "belongs to a workspace, and there is none; name one, or a directory with --cache-dir";
-            return Err(Failure::problem("--cache", &args.cache.join(", "), fix));
+            return Err(Failure::problem("--cache", &args.volumes.join(", "), fix));
         }
     };
     if let (None, Some(root)) = (&args.cache_dir, &root) {
