@@ -3,12 +3,12 @@
 //!
 //! The operator's own control plane is not asked about here.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use url::{Host, Url};
-
-use cofferdam_contract::address::{Nearby, Place, admit};
+use cofferdam_contract::address::{Nearby, Place, admit, place};
 pub use cofferdam_contract::host_pattern::{BadPattern, Pattern};
+use cofferdam_contract::mode::{Deed, Mode, Violation};
+use url::{Host, Url};
 
 /// The default refuses everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,6 +18,8 @@ pub struct Policy {
     pub allow_loopback: bool,
     /// Of hosts that `allow` names. A network that `allow` names needs no further permission.
     pub allow_private: bool,
+    /// What is above the allow-list.
+    pub mode: Option<Mode>,
 }
 
 /// Why an address that a client chose is not spoken to.
@@ -29,6 +31,8 @@ pub enum Refused {
         "callback URL: `{host}` is not on the allow-list; ask the operator to add it with `--callback-allow`"
     )]
     NotListed { host: String },
+    #[error(transparent)]
+    Mode(Violation),
     #[error("callback URL: `{host}` leads to {address}, {why}")]
     Address {
         host: String,
@@ -67,6 +71,12 @@ impl Policy {
             let entries = self.allow.iter();
             entries.into_iter().any(|entry| entry.contains(address))
         };
+        let is_here = place(address) == Place::Loopback;
+        if let Some(mode) = self.mode.filter(|_| !is_here) {
+            let url = SocketAddr::new(address, 0);
+            mode.check(Deed::Callback(&format!("http://{url}")))
+                .map_err(Refused::Mode)?;
+        }
         let nearby = Nearby {
             loopback: self.allow_loopback,
             private: self.allow_private,

@@ -1,11 +1,13 @@
 //! The command line's grammar: what can be said, with help and examples. Turning it into a request is each verb's own work.
 
 pub(crate) mod bundle;
+pub(crate) mod cache;
 pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod images;
 pub(crate) mod keys;
 pub(crate) mod network;
+pub(crate) mod policy;
 pub(crate) mod project;
 mod quick;
 pub(crate) mod remote;
@@ -15,7 +17,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use cofferdam_contract::request::BackendName;
+use cofferdam_contract::io_rates::IoRates;
+use cofferdam_contract::mode::Mode;
+use cofferdam_contract::request::{BackendName, Gpus};
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use std::time::Duration;
 
@@ -41,6 +45,9 @@ pub(crate) struct Cli {
     /// Where history is kept [env: COFFERDAM_DATA_DIR] [default: $XDG_DATA_HOME/cofferdam or ~/.local/share/cofferdam].
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// What is allowed at all: `local-only`, `docker`, `burst` or `air-gapped`; it beats configuration and flags, docs/modes.md has the table [env: COFFERDAM_MODE].
+    #[arg(long, global = true, value_name = "MODE", value_parser = spelling::mode)]
+    pub(crate) mode: Option<Mode>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -72,6 +79,8 @@ pub(crate) enum Verb {
     Receipt(keys::ReceiptArgs),
     Results(keys::ResultsArgs),
     Images(images::ImagesArgs),
+    Cache(cache::CacheArgs),
+    Policy(policy::PolicyArgs),
     Submit(remote::SubmitArgs),
     Watch(remote::WatchArgs),
     Detect(project::DetectArgs),
@@ -141,6 +150,12 @@ pub(crate) struct RunArgs {
     /// Show a file or directory of the host inside; read-only unless `:rw`. Can be given more than once.
     #[arg(long, value_name = "FROM:TO[:ro|rw]", help_heading = "Files")]
     pub(crate) mount: Vec<OsString>,
+    /// Show what package managers keep: `auto` by the workspace's lock files, or npm, yarn, pnpm, pip, cargo, go, maven, nuget; read-only unless `:rw`. Can be given more than once.
+    #[arg(long = "cache", value_name = "NAME[:ro|rw]", help_heading = "Files")]
+    pub(crate) volumes: Vec<String>,
+    /// With --cache: where they are kept [default: one place for each workspace below ~/.cache/cofferdam].
+    #[arg(long, value_name = "DIR", help_heading = "Files", requires = "volumes")]
+    pub(crate) cache_dir: Option<PathBuf>,
     /// Use this directory as the root file system instead of the host's /usr; it is never written to.
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) root: Option<PathBuf>,
@@ -184,6 +199,9 @@ pub(crate) struct RunArgs {
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
     pub(crate) network: network::NetworkArgs,
+    /// Let the command use these GPUs: `0`, `0,1` or `all`. With the native and docker backends.
+    #[arg(long, value_name = "N|all", help_heading = "Enforcement", value_parser = Gpus::read)]
+    pub(crate) gpu: Option<Gpus>,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
     /// Give the same result each time: fixed time, randomness and order. Exact with --backend wasm, where CPU time is counted in instructions; with `native` as far as Linux allows, and the record says how far: docs/determinism.md.
@@ -249,6 +267,8 @@ pub(crate) struct Places {
     pub(crate) config: Option<PathBuf>,
     /// Where history is kept.
     pub(crate) data_dir: Option<PathBuf>,
+    /// The mode that was named on the command line.
+    pub(crate) mode: Option<Mode>,
 }
 
 /// The limits, as flags. Each accepts `unlimited`.
@@ -278,6 +298,38 @@ pub(crate) struct LimitArgs {
     /// Share of the machine's CPUs, such as `0.5` or `2`; as many are visible inside [default: all].
     #[arg(long, value_name = "N", help_heading = "Limits", value_parser = spelling::cpus)]
     pub(crate) cpus: Option<Cap<CpuShare>>,
+    /// Bytes read from disks in a second, such as `10m`; of the disks that hold the workspace and what is mounted [default: unlimited].
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) io_read_bps: Option<Bytes>,
+    /// Bytes written to disks in a second. With control groups of version 1 only what is written past the page cache is held, and the record says `cgroup1-direct`.
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) io_write_bps: Option<Bytes>,
+    /// Reads from disks in a second.
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) io_read_iops: Option<u64>,
+    /// Writes to disks in a second.
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) io_write_iops: Option<u64>,
+}
+
+impl LimitArgs {
+    /// The rates that were given, and the first flag that gave one.
+    pub(crate) fn disk_io(&self) -> Option<(&'static str, IoRates)> {
+        let rates = IoRates {
+            read_bps: self.io_read_bps.map(Bytes::get),
+            write_bps: self.io_write_bps.map(Bytes::get),
+            read_iops: self.io_read_iops,
+            write_iops: self.io_write_iops,
+        };
+        let first = [
+            ("--io-read-bps", rates.read_bps),
+            ("--io-write-bps", rates.write_bps),
+            ("--io-read-iops", rates.read_iops),
+            ("--io-write-iops", rates.write_iops),
+        ];
+        let first = first.into_iter().find(|(_, rate)| rate.is_some());
+        first.map(|(name, _)| (name, rates))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -437,6 +489,7 @@ Examples:
   cofferdam run --backend gvisor --workspace ./job -- ./suspicious
   cofferdam run --backend docker --image python:3.13 -- python3 -c 'print(\"hello\")'
   cofferdam run --net allow=example.org:443,*.example.net -- curl -s https://example.org/
+  cofferdam run --workspace ./app:cow --cache auto -- npm ci --offline
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
   cofferdam run --language c main.c --inputs tests/

@@ -8,11 +8,12 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::{Ending, SetupFailureKind};
 use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope, Status};
 use cofferdam_contract::ids;
+use cofferdam_contract::mode::{Mode, NetworkReach};
 use cofferdam_contract::payload::FilesystemWrite;
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::record::{CapturedStream, RunRecord};
 use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
@@ -35,6 +36,7 @@ use crate::history;
 use crate::keys;
 use crate::known::{Known, Question};
 use crate::language::{self, Prepared};
+use crate::policy;
 use crate::receipt;
 use crate::rootfs;
 use crate::seal::document::Document;
@@ -43,13 +45,15 @@ use crate::seal::{entropy, open, pretty};
 pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Failure> {
     // Read before signals are taken over: whoever waits for a pipe can still be ended with Ctrl-C.
     let sealed = open(&Document::read(&args.payload)?)?;
-    let backend = backend(args.backend, &sealed);
+    let backend = backend(args.backend, &sealed, policy::in_force(&places)?);
     let now = Timestamp::now();
     sealed
         .check_deadline(now)
         .map_err(|expired| Failure::new(ErrorCode::PayloadExpired, expired.to_string()))?;
     let dir = history::place(places.data_dir.clone());
     let place = place(backend, args.workspace.as_deref());
+    let (docker, merged) = containers::load(&places, backend, &args.container)?;
+    policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
     // Before the work: a key that cannot be read is no reason to have done it.
     let sign = args.sign.as_deref();
     let sign = sign
@@ -74,7 +78,6 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     if let Some(record) = known.as_ref().and_then(Known::answer) {
         return finished(envelope(&sealed, &record, &args.worker)?);
     }
-    let docker = containers::load(places.config.clone(), backend, &args.container)?;
     let settings = history::settings(places.config)?;
     let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
     if let Some(recording) = &mut recording {
@@ -109,11 +112,17 @@ const RECEIPT_ROOM: usize = 2 * cofferdam_contract::receipt::LONGEST;
 /// What an envelope can carry: with its quoting it must stay within what a reader of JSON accepts.
 const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
 
-/// Native unless another one is named: a payload is a stranger's, and where it runs is not a matter of defaults. WebAssembly has only one place to run.
-pub(crate) fn backend(named: Option<BackendName>, sealed: &Sealed) -> BackendName {
+/// Native unless another one is named, or the mode has another: a payload is a stranger's, and where it runs is not a matter of defaults. WebAssembly has only one place to run.
+pub(crate) fn backend(
+    named: Option<BackendName>,
+    sealed: &Sealed,
+    mode: Option<Mode>,
+) -> BackendName {
     named.unwrap_or(match &sealed.payload().task {
         Task::Wasm(_) => BackendName::Wasm,
-        Task::Command(_) | Task::Source(_) | Task::Project(_) => BackendName::Native,
+        Task::Command(_) | Task::Source(_) | Task::Project(_) => {
+            mode.map_or(BackendName::Native, Mode::default_backend)
+        }
     })
 }
 
@@ -271,6 +280,7 @@ fn source_request(sealed: &Sealed, place: RunPlace, code: &Prepared) -> Request 
         }),
         mounts: Vec::new(),
         backend: place.backend,
+        gpus: Gpus::None,
     }
 }
 

@@ -9,21 +9,24 @@ use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Mount, MountAccess, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Mount, MountAccess, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
 use cofferdam_store::results::WorkspaceIs;
 
 use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
+use crate::cache;
 use crate::config::{self, DockerFlags, Flags, Merged, Sources};
 use crate::containers;
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::inputs::{self, Each, OneInput};
 use crate::language::{self, Prepared};
+use crate::policy;
 use crate::pure::{self, Pure, Wish};
 use crate::rootfs;
 use crate::wasm;
@@ -31,6 +34,23 @@ use crate::wasm;
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
     let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
     let host = Host::detect();
+    let mode = places.mode;
+    let load = |args: &RunArgs, built_in| {
+        let flags = Flags {
+            mode,
+            docker: containers::flags(&args.container),
+            ..flags(&args.limits, args.backend)
+        };
+        config::load(Sources::of_process(places.config.clone(), flags, built_in))
+            .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))
+    };
+    let mut merged = load(&args, Limits::STREAMING)?;
+    let network = args.network.network();
+    policy::obey(&merged, NetworkReach::from(&network))?;
+    if args.language.is_some() {
+        // Code is compiled there, whatever the configuration says.
+        policy::refuse(merged.mode.value, [Deed::Run(BackendName::Native)])?;
+    }
     let inputs = args.inputs.as_deref().map(inputs::read).transpose()?;
     let code = prepared(&args, inputs.as_deref(), &places, &host)?;
     let pure = args.pure.then(|| args.cache.beside(&args.history));
@@ -53,18 +73,9 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     } else {
         Evidence::Ending
     };
-    let built_in = code.as_ref().map_or(Limits::STREAMING, |code| {
-        code.job.run.needs.raise(&Limits::STREAMING)
-    });
-    let merged = config::load(Sources::of_process(
-        places.config,
-        Flags {
-            docker: containers::flags(&args.container),
-            ..flags(&args.limits, args.backend)
-        },
-        built_in,
-    ))
-    .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    if let Some(code) = &code {
+        merged = load(&args, code.job.run.needs.raise(&Limits::STREAMING))?;
+    }
     let asked = wasm::asked(&mut args, merged.backend.value, code.is_some())?;
     let docker = containers::settings(&merged, &args.container)?;
     let dir = history::place(places.data_dir.clone());
@@ -88,7 +99,10 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         args.command = code.job.run.argv.iter().map(Into::into).collect();
     }
     let kept = args.history.clone();
+    // Held until the run has ended.
+    let volumes = cache::for_run(&args, cancel.as_fd())?;
     let mut request = request(args, &merged)?;
+    volumes.give(&mut request);
     if let Some(code) = &code {
         request.workspace = Some(code.workspace());
     }
@@ -211,6 +225,7 @@ fn tell(record: &RunRecord, code: Option<&Prepared>, json: bool) -> Result<u8, F
 
 pub(crate) fn flags(limits: &LimitArgs, backend: Option<BackendName>) -> Flags {
     Flags {
+        mode: None,
         backend,
         wall_time: limits.timeout,
         cpu_time: limits.cpu_time,
@@ -220,6 +235,7 @@ pub(crate) fn flags(limits: &LimitArgs, backend: Option<BackendName>) -> Flags {
         disk: limits.disk,
         open_files: limits.open_files,
         cpus: limits.cpus,
+        disk_io: limits.disk_io(),
         docker: DockerFlags::default(),
     }
 }
@@ -248,6 +264,7 @@ fn request(args: RunArgs, merged: &Merged) -> Result<Request, Failure> {
             .map(mount)
             .collect::<Result<_, _>>()?,
         backend: merged.backend.value,
+        gpus: args.gpu.unwrap_or(Gpus::None),
     })
 }
 
@@ -283,7 +300,7 @@ pub(crate) fn waived(name: &str) -> Result<LimitName, Failure> {
 }
 
 /// `DIR[:ro|rw|cow]`. A directory whose own name ends like that can be given with the access spelled out.
-fn workspace(text: OsString) -> Workspace {
+pub(crate) fn workspace(text: OsString) -> Workspace {
     let (path, access) = match split_suffix(&text, &[":rw", ":ro", ":cow"]) {
         Some((path, ":rw")) => (path, WorkspaceAccess::ReadWrite),
         Some((path, ":cow")) => (path, WorkspaceAccess::CopyOnWrite),

@@ -1,12 +1,12 @@
 //! `cofferdam verify`: does an envelope answer its payload? Believes nothing that the worker says; with `--rerun` it does the work again.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cofferdam_contract::canonical;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::comparison::{self, Comparison};
 use cofferdam_contract::envelope::{ResultEnvelope, Status};
+use cofferdam_contract::mode::NetworkReach;
 use cofferdam_contract::network::Network;
 use cofferdam_contract::output_class::{Difference, Side};
 use cofferdam_contract::problem::{Problem, Problems};
@@ -23,6 +23,7 @@ use crate::failure::visible;
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::keys::Trust;
+use crate::policy;
 use crate::receipt::{self, Signed};
 use crate::rootfs;
 use crate::seal::document::Document;
@@ -35,7 +36,7 @@ pub(crate) fn verify(args: &VerifyArgs, places: Places) -> Result<ExitCode, Fail
     }
     let sealed = open(&Document::read(&args.payload)?)?;
     let document = Document::read(&args.envelope)?;
-    let dir = history::place(places.data_dir);
+    let dir = history::place(places.data_dir.clone());
     let trust = Trust::new(&args.trust, dir.as_ref())?;
     // A stranger's text that is no envelope is a finding, not a failure of ours.
     let findings = match ResultEnvelope::parse(&document.bytes) {
@@ -52,10 +53,9 @@ pub(crate) fn verify(args: &VerifyArgs, places: Places) -> Result<ExitCode, Fail
                 .map(Problems::into_vec)
                 .unwrap_or_default();
             let signature = signature(&sealed, &envelope, &trust, &mut problems);
-            let config = places.config;
             let rerun = args
                 .rerun
-                .then(|| rerun(args, &sealed, &envelope, config, dir.as_ref()));
+                .then(|| rerun(args, &sealed, &envelope, &places, dir.as_ref()));
             let rerun = rerun.transpose()?;
             Findings {
                 holds: problems.is_empty() && rerun.as_ref().is_none_or(|rerun| rerun.agrees),
@@ -138,11 +138,12 @@ fn rerun(
     args: &VerifyArgs,
     sealed: &Sealed,
     claimed: &ResultEnvelope,
-    config: Option<PathBuf>,
+    places: &Places,
     dir: Option<&DataDir>,
 ) -> Result<Rerun, Failure> {
-    let backend = execute::backend(args.backend, sealed);
-    let docker = containers::load(config, backend, &args.container)?;
+    let backend = execute::backend(args.backend, sealed, policy::in_force(places)?);
+    let (docker, merged) = containers::load(places, backend, &args.container)?;
+    policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
     let place = execute::place(backend, args.workspace.as_deref());
     let image = rootfs::find(&args.container, backend, dir)?;
     let image = image.as_ref();

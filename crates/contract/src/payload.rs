@@ -116,6 +116,8 @@ pub const fn limit_field(limit: LimitName) -> &'static str {
         LimitName::Disk => "max_disk_mb",
         LimitName::OpenFiles => "max_open_files",
         LimitName::Cpus => "max_cpus",
+        // No payload says it; whoever runs one may.
+        LimitName::DiskIo => "disk_io",
     }
 }
 
@@ -251,14 +253,19 @@ fn read_limits(fields: &mut Fields<'_>) -> Limits {
     let mut limits = Limits::DEFAULT;
     let mut given = Vec::new();
     for limit in LimitName::ALL {
+        if limit == LimitName::DiskIo {
+            continue;
+        }
         let name = limit_field(limit);
         let number = match limit {
             LimitName::WallTime | LimitName::CpuTime | LimitName::Memory | LimitName::Output => {
                 fields.number(name)
             }
-            LimitName::Processes | LimitName::Disk | LimitName::OpenFiles | LimitName::Cpus => {
-                fields.optional_number(name)
-            }
+            LimitName::Processes
+            | LimitName::Disk
+            | LimitName::OpenFiles
+            | LimitName::Cpus
+            | LimitName::DiskIo => fields.optional_number(name),
         };
         let Some(number) = number else { continue };
         match set_limit(&mut limits, limit, number) {
@@ -288,6 +295,7 @@ const fn limit_fix(limit: LimitName) -> &'static str {
         LimitName::Processes | LimitName::OpenFiles => {
             "is not a whole number that can be used; write one such as 100"
         }
+        LimitName::DiskIo => "is not part of a payload; remove it",
         LimitName::Cpus => {
             "is not a number of CPUs that can be used; write one such as 0.5 or 2, with at most three decimals"
         }
@@ -304,6 +312,7 @@ fn set_limit(limits: &mut Limits, limit: LimitName, number: &Number) -> Option<(
         LimitName::Disk => limits.disk = Cap::AtMost(bytes(number, 1 << 20)?),
         LimitName::Processes => limits.processes = Cap::AtMost(whole(number)?),
         LimitName::OpenFiles => limits.open_files = Cap::AtMost(whole(number)?),
+        LimitName::DiskIo => return None,
         LimitName::Cpus => {
             let milli = number.times(1000).filter(|scaled| scaled.exact)?.floor;
             limits.cpus = Cap::AtMost(CpuShare::from_milli(u32::try_from(milli).ok()?)?);

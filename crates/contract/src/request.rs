@@ -28,6 +28,7 @@ pub struct Request {
     pub workspace: Option<Workspace>,
     pub mounts: Vec<Mount>,
     pub backend: BackendName,
+    pub gpus: Gpus,
 }
 
 impl Request {
@@ -44,6 +45,43 @@ impl Request {
             workspace: None,
             mounts: Vec::new(),
             backend: BackendName::Native,
+            gpus: Gpus::None,
+        }
+    }
+}
+
+/// Which GPUs the program may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gpus {
+    None,
+    All,
+    /// By number, as the driver counts them.
+    Numbered(Vec<u32>),
+}
+
+impl Gpus {
+    /// `all`, or numbers with commas.
+    pub fn read(text: &str) -> Result<Self, String> {
+        const MOST: usize = 64;
+        let bad = || {
+            format!(
+                "`{}` names no GPU; write a number such as `0`, several as `0,1`, or `all`",
+                crate::problem::shorten(text)
+            )
+        };
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let number = |word: &str| match word.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => word.parse().map_err(|_| bad()),
+            false => Err(bad()),
+        };
+        let mut numbers: Vec<u32> = text.split(',').map(number).collect::<Result<_, _>>()?;
+        numbers.sort_unstable();
+        numbers.dedup();
+        match numbers.len() <= MOST {
+            true => Ok(Self::Numbered(numbers)),
+            false => Err(bad()),
         }
     }
 }
@@ -181,5 +219,19 @@ impl Grant {
     /// Gives the request to whoever carries it out.
     pub fn into_request(self) -> Request {
         self.request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_named_by_number_or_all_together() {
+        assert_eq!(Gpus::read("all"), Ok(Gpus::All));
+        assert_eq!(Gpus::read("2,0,2"), Ok(Gpus::Numbered(vec![0, 2])));
+        for bad in ["", "gpu0", "-1", "0,", "All", "99999999999"] {
+            assert!(Gpus::read(bad).is_err(), "{bad}");
+        }
     }
 }

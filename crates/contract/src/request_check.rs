@@ -5,7 +5,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::problem::{Problem, shorten};
-use crate::request::{BackendName, Mount, Network, Request, Root, Workspace, WorkspaceAccess};
+use crate::request::{
+    BackendName, Gpus, Mount, Network, Request, Root, Workspace, WorkspaceAccess,
+};
 
 /// The kernel's `MAX_ARG_STRLEN` of 32 pages, without the NUL that ends the string.
 pub const MAX_ARGUMENT_BYTES: usize = 131_072 - 1;
@@ -36,6 +38,12 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
         check_image(request, &mut found);
     }
     found.extend(request.limits.problems());
+    let shows_gpus = matches!(request.backend, BackendName::Native | BackendName::Docker);
+    if request.gpus != Gpus::None && !shows_gpus {
+        let fix =
+            "GPUs are shown by the native and docker backends; use one of them, or leave it out";
+        found.push(Problem::new("gpus", request.backend.as_str(), fix));
+    }
     check_network(request, &mut found);
     found
 }

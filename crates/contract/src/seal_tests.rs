@@ -112,6 +112,7 @@ fn a_full_draft_keeps_its_own_values() {
             disk: Cap::AtMost(Bytes::new(10 << 20)),
             open_files: Cap::AtMost(32),
             cpus: Cap::AtMost(CpuShare::from_milli(1500).unwrap()),
+            disk_io: Cap::Unlimited,
         }
     );
     assert_eq!(payload.network, Network::full());
@@ -409,6 +410,7 @@ fn a_command_becomes_a_request_with_the_payloads_bounds() {
             }),
             mounts: Vec::new(),
             backend: BackendName::Host,
+            gpus: crate::request::Gpus::None,
         }
     );
     let read_only = seal(small()).unwrap().to_request(place.clone()).unwrap();

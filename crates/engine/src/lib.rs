@@ -3,6 +3,7 @@
 //! Start reading in [`pipeline`].
 
 pub mod backend;
+mod block_device;
 mod bubblewrap;
 pub mod capture;
 mod changes;
@@ -14,6 +15,7 @@ pub mod doctor;
 pub mod error;
 mod feed;
 mod fixed;
+mod gpu;
 mod gvisor;
 pub mod host;
 mod live_usage;
@@ -27,6 +29,7 @@ pub mod pool;
 mod program;
 mod reach;
 pub mod recording;
+mod rlimits;
 mod settle;
 mod stand;
 mod supervise;

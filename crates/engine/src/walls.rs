@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::path::PathBuf;
 
 use cofferdam_contract::request::{Mount, MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
@@ -28,6 +29,8 @@ pub(crate) struct Walls {
     /// How many are shown.
     pub(crate) cpus: Option<usize>,
     pub(crate) variants: Variants,
+    /// Nodes of GPUs, shown where they are.
+    pub(crate) devices: Vec<PathBuf>,
     pub(crate) evidence: Evidence,
     /// The ways out: a sandbox that has others, or none, is another sandbox.
     pub(crate) doors: Vec<Door>,
@@ -48,6 +51,7 @@ impl Walls {
             disk: Cap::Unlimited,
             cpus: None,
             variants: Variants::NONE,
+            devices: Vec::new(),
             evidence: Evidence::Ending,
             doors: Vec::new(),
             seed: None,

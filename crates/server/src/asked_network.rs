@@ -1,8 +1,12 @@
 //! What a request says of the network: read, and held against what the operator gives.
 
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::network::Network;
 use cofferdam_contract::problem::Problem;
 
+use crate::config::RunBounds;
+use crate::fault::Fault;
 use crate::submission::RunRequest;
 
 /// What the run gets; every problem is told.
@@ -25,4 +29,17 @@ pub(crate) fn within(
         problems.extend(found);
         Network::Denied
     })
+}
+
+/// What the mode in force says of it. Where it runs was asked when the daemon began.
+pub(crate) fn check_mode(network: &Network, bounds: &RunBounds) -> Result<(), Fault> {
+    let Some(mode) = bounds.mode else {
+        return Ok(());
+    };
+    let found = mode.violations([Deed::Network(NetworkReach::from(network))]);
+    if found.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+    Err(Fault::coded(ErrorCode::PolicyRefused, lines.join("\n")))
 }

@@ -8,6 +8,7 @@ use cofferdam_callback::client::Timeouts;
 use cofferdam_callback::schedule::Schedule;
 use cofferdam_callback::{Bearer, ControlPlane, Policy};
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::Mode;
 use cofferdam_contract::network::Network;
 use cofferdam_contract::units::Bytes;
 use cofferdam_observe::{Endpoint, Ratio};
@@ -175,6 +176,8 @@ pub enum Copies {
 /// How much runs at once, how much waits, and what a run may ask for.
 #[derive(Debug, Clone)]
 pub struct RunBounds {
+    /// What may be asked for at all.
+    pub mode: Option<Mode>,
     /// Runs at once; as many as there are CPUs when absent.
     pub at_once: Option<usize>,
     /// What the memory limits of all running work may add up to.
@@ -252,6 +255,7 @@ impl Default for HttpBounds {
 impl Default for RunBounds {
     fn default() -> Self {
         Self {
+            mode: None,
             at_once: None,
             memory: MemoryBudget::OfAvailable { percent: 80 },
             queue: 100,

@@ -254,6 +254,7 @@ impl RunRequest {
             declared,
             known: None,
         };
+        asked_network::check_mode(&work.network, bounds)?;
         check_grant(&work)?;
         Ok(Submission {
             work,

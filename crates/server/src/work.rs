@@ -12,7 +12,7 @@ use cofferdam_contract::kept_record::KeptRecord;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::task::Task as ContractTask;
@@ -256,6 +256,7 @@ impl Work {
             }),
             mounts: Vec::new(),
             backend: BackendName::Native,
+            gpus: Gpus::None,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::guest::Entrances;
 use crate::routes::Counters;
 
 /// Descriptors in one message at most: stdin, stdout, stderr, the result channel and a join file for each version 1 controller.
-pub(crate) const MAX_FDS: usize = 8;
+pub(crate) const MAX_FDS: usize = 9;
 
 pub(crate) const KIND_MAPPED: u8 = 1;
 /// Brings the program's streams and its version 1 cgroups; for the program's process, not for init.

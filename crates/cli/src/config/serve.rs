@@ -106,6 +106,12 @@ impl ServeSettings {
         self.texts(key).next()
     }
 
+    /// Who set the first value of a key.
+    pub(crate) fn origin(&self, key: ServeKey) -> &Origin {
+        let first = self.said.get(&key).and_then(|values| values.first());
+        first.map_or(&Origin::Default, |setting| &setting.origin)
+    }
+
     /// All values of a key.
     pub(crate) fn texts(&self, key: ServeKey) -> impl Iterator<Item = &str> {
         let values = self.said.get(&key).into_iter().flatten();

@@ -165,6 +165,10 @@ fn limit_value(policy: &Value, name: LimitName) -> Option<String> {
             number("_bytes").map(|bytes| Bytes::new(bytes).to_string())
         }
         LimitName::Processes | LimitName::OpenFiles => number("").map(|count| count.to_string()),
+        LimitName::DiskIo => {
+            let rates = policy.pointer("/limits/disk_io")?.as_str();
+            rates.map(str::to_owned)
+        }
         LimitName::Cpus => number("_milli").map(|milli| (milli as f64 / 1000.0).to_string()),
     }
 }

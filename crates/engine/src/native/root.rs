@@ -4,7 +4,7 @@
 //! Everything of the host is opened first. Then the root is changed, and only then are mount points made and mounts attached, so that no path of
 //! this second half can lead out of the sandbox, whatever a root directory or a workspace contains.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cofferdam_contract::request::{MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Access, Slot, Step};
@@ -190,23 +190,23 @@ impl Builder {
     }
 
     fn devices(&mut self, walls: &Walls) -> Result<(), EngineError> {
-        for device in DEVICES {
+        let own = DEVICES.iter().map(Path::new);
+        for device in own.chain(walls.devices.iter().map(PathBuf::as_path)) {
             let slot = match walls.seed {
                 Some(_) if device == "/dev/urandom" => {
                     let path = c_text(RANDOM_PIPE)?;
                     self.base.push(Step::Fifo { path });
                     self.clone_own(RANDOM_PIPE)?
                 }
-                _ => self.clone_host(Path::new(device), Access::Device)?,
+                _ => self.clone_host(device, Access::Device)?,
             };
-            self.attach.push(Step::WriteFile {
-                path: c_text(device)?,
-                content: Vec::new(),
-            });
-            self.attach.push(Step::Attach {
-                slot,
-                target: c_text(device)?,
-            });
+            if device.starts_with("/dev/dri") {
+                self.make_parents(device)?;
+            }
+            let (target, content) = (c_path(device)?, Vec::new());
+            let path = target.clone();
+            self.attach.push(Step::WriteFile { path, content });
+            self.attach.push(Step::Attach { slot, target });
         }
         Ok(())
     }

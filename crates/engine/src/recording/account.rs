@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::{Change, RunRecord};
-use cofferdam_contract::request::{MountAccess, Network, Request, Root, WorkspaceAccess};
+use cofferdam_contract::request::{Gpus, MountAccess, Network, Request, Root, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_store::RunId;
 use cofferdam_store::collect::Collected;
@@ -216,6 +216,11 @@ fn policy(request: &Request, clean: &mut impl FnMut(&str) -> String) -> Value {
             },
         })).collect::<Vec<_>>(),
         "waived": request.waived,
+        "gpus": match &request.gpus {
+            Gpus::None => Value::Null,
+            Gpus::All => json!("all"),
+            Gpus::Numbered(numbers) => json!(numbers),
+        },
     })
 }
 
@@ -234,5 +239,6 @@ fn limits(limits: &Limits) -> Value {
         "disk_bytes": bytes(limits.disk),
         "open_files": limits.open_files.at_most(),
         "cpus_milli": limits.cpus.at_most().map(CpuShare::milli),
+        "disk_io": limits.disk_io.at_most().map(|rates| rates.to_string()),
     })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cofferdam_contract::envelope::ENGINE_VERSION;
 use cofferdam_contract::request::{
-    MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+    Gpus, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_contract::seal::Sealed;
 use serde_json::Value;
@@ -91,7 +91,13 @@ impl KeyParts {
             workspace: shown,
             mounts,
             backend,
+            gpus,
         } = request;
+        if *gpus != Gpus::None {
+            return Err(Unkeyable::Impure {
+                what: "a GPU is used",
+            });
+        }
         if *network != Network::Denied {
             return Err(Unkeyable::Impure {
                 what: "the network is allowed",
