@@ -46,6 +46,15 @@ impl Request {
             backend: BackendName::Native,
         }
     }
+
+    /// The same with this network, whatever it asks for.
+    #[must_use]
+    pub fn reaching(self, network: &Network) -> Self {
+        Self {
+            network: network.clone(),
+            ..self
+        }
+    }
 }
 
 /// What the program sees as `/`.
