@@ -140,7 +140,7 @@ impl KeptRecord {
             ended_at: self.ended_at,
             trap: self.trap,
             determinism: self.determinism,
-            // What had a network is not kept to be given again.
+            // A run with network is never given again.
             network: None,
             unrecorded: None,
         }
