@@ -203,7 +203,7 @@ impl Known {
 
 /// What contradicts `--pure` is a mistake; what merely cannot be kept is not.
 pub(crate) fn check_pure(request: &Request, workspace: WorkspaceIs) -> Result<(), Failure> {
-    use cofferdam_contract::request::MountAccess;
+    use cofferdam_contract::request::{MountAccess, Network};
     let refused = |fix| Err(Failure::problem("--pure", "", fix));
     let is_written = request
         .workspace
@@ -218,6 +218,9 @@ pub(crate) fn check_pure(request: &Request, workspace: WorkspaceIs) -> Result<()
         .any(|mount| mount.access == MountAccess::ReadWrite)
     {
         return refused("contradicts a mount that can be written to; use `:ro`");
+    }
+    if request.network != Network::Denied {
+        return refused("contradicts --net: what comes over a network may differ; leave one out");
     }
     if request.backend == BackendName::Host {
         return refused(

@@ -84,6 +84,15 @@ impl Gpus {
             false => Err(bad()),
         }
     }
+
+    /// The same with this network, whatever it asks for.
+    #[must_use]
+    pub fn reaching(self, network: &Network) -> Self {
+        Self {
+            network: network.clone(),
+            ..self
+        }
+    }
 }
 
 /// What the program sees as `/`.

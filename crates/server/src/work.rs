@@ -214,19 +214,14 @@ impl Work {
     /// The run as the engine will be asked for it, for checks before its turn comes.
     pub(crate) fn request(&self, workspace: Option<PathBuf>) -> Result<Request, Fault> {
         match &self.task {
-            Task::Payload(sealed) => {
-                let request = sealed
-                    .to_request(payload_place(sealed, workspace))
-                    .map_err(|error| {
-                        let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
-                        Fault::coded(code, error.to_string())
-                    })?;
-                // Not what it asks for, but what it was given.
-                Ok(Request {
-                    network: self.network.clone(),
-                    ..request
+            // Not the network that it asks for, but what it was given.
+            Task::Payload(sealed) => sealed
+                .to_request(payload_place(sealed, workspace))
+                .map_err(|error| {
+                    let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
+                    Fault::coded(code, error.to_string())
                 })
-            }
+                .map(|request| request.reaching(&self.network)),
             // Stands for its steps, of which more is known when it is unpacked.
             Task::Project(task) => Ok(self.plain(vec!["true".into()], task.env.clone(), workspace)),
             Task::Command(task) => Ok(Request {
