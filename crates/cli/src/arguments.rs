@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod images;
+pub(crate) mod keys;
 pub(crate) mod network;
 pub(crate) mod policy;
 pub(crate) mod project;
@@ -74,6 +75,9 @@ pub(crate) enum Verb {
     Import(ImportArgs),
     Audit(AuditArgs),
     Key(KeyArgs),
+    Keys(keys::KeysArgs),
+    Receipt(keys::ReceiptArgs),
+    Results(keys::ResultsArgs),
     Images(images::ImagesArgs),
     Cache(cache::CacheArgs),
     Policy(policy::PolicyArgs),
@@ -215,6 +219,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
     pub(crate) waive: Vec<String>,
 
+    /// The command gives the same each time and changes nothing: give its answer again if it is known, and keep it if it is not. Standard input is read first, a terminal not at all; output comes at the end.
+    #[arg(long, help_heading = "Known answers", conflicts_with = "inputs")]
+    pub(crate) pure: bool,
+    #[command(flatten)]
+    pub(crate) cache: keys::CacheArgs,
+
     #[command(flatten)]
     pub(crate) history: HistoryArgs,
 }
@@ -341,7 +351,7 @@ pub(crate) struct SealArgs {
 /// Run a sealed payload and print its result envelope.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Example:\n  cofferdam execute payload.json > envelope.json\n\nExit code: 0 for SUCCESS, 1 for ERROR, 125 when nothing could be run."
+    after_long_help = "Examples:\n  cofferdam execute payload.json > envelope.json\n  cofferdam execute payload.json --sign work > envelope.json\n\nA payload that says `pure`: true is answered with a known answer where there is one; docs/result-cache.md.\n\nExit code: 0 for SUCCESS, 1 for ERROR, 125 when nothing could be run."
 )]
 pub(crate) struct ExecuteArgs {
     /// The sealed payload, or `-` for standard input.
@@ -360,6 +370,11 @@ pub(crate) struct ExecuteArgs {
     pub(crate) network: network::NetworkArgs,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
+    /// Sign the envelope with this key: a name that `cofferdam keys list` shows, or a key file.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) sign: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cache: keys::CacheArgs,
     #[command(flatten)]
     pub(crate) fixed: FixedArgs,
     #[command(flatten)]
@@ -384,10 +399,10 @@ impl FixedArgs {
     }
 }
 
-/// Check an envelope against its payload: digest, proof, schema and every limit; with --rerun, run it again and compare.
+/// Check an envelope against its payload: digest, proof, schema, every limit and its signature; with --rerun, run it again and compare.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Example:\n  cofferdam verify payload.json envelope.json\n\nExit code: 0 when it holds, 1 when it does not, 125 when it could not be checked."
+    after_long_help = "Examples:\n  cofferdam verify payload.json envelope.json\n  cofferdam verify payload.json envelope.json --rerun\n  cofferdam verify payload.json envelope.json --key alice\n\nWhat counts as the same output is the payload's `output_class`; docs/verification.md.\n\nExit code: 0 when it holds, 1 when it does not, 2 when the rerun differs for an honest reason and says nothing, 125 when it could not be checked."
 )]
 pub(crate) struct VerifyArgs {
     /// The sealed payload, or `-` for standard input.
@@ -405,6 +420,8 @@ pub(crate) struct VerifyArgs {
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
+    #[command(flatten)]
+    pub(crate) trust: keys::TrustArgs,
     #[command(flatten)]
     pub(crate) fixed: FixedArgs,
     /// Print the findings as JSON.
@@ -479,6 +496,7 @@ Examples:
   cofferdam run --backend wasm prog.wasm --workspace ./job:rw -- input.txt
   cofferdam run --backend wasm --deterministic --seed 7 prog.wasm
   cofferdam run --deterministic -- python3 -c 'import random; print(random.random())'
+  cofferdam run --pure -- python3 -c 'print(6 * 7)'
 
 Exit code: the command's own, or
   124  wall time            137  memory, processes, or a kill signal

@@ -33,8 +33,11 @@ use crate::containers::{self, Settings};
 use crate::execute_project;
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::keys;
+use crate::known::{Known, Question};
 use crate::language::{self, Prepared};
 use crate::policy;
+use crate::receipt;
 use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
@@ -51,7 +54,30 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let place = place(backend, args.workspace.as_deref());
     let (docker, merged) = containers::load(&places, backend, &args.container)?;
     policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
+    // Before the work: a key that cannot be read is no reason to have done it.
+    let sign = args.sign.as_deref();
+    let sign = sign
+        .map(|key| keys::signing(key, dir.as_ref()))
+        .transpose()?;
+    let finished = |mut envelope: ResultEnvelope| {
+        if let Some(key) = &sign {
+            receipt::sign(&sealed, &mut envelope, key)?;
+        }
+        failure::print(&pretty(&envelope)?)?;
+        Ok(match envelope.status {
+            Status::Success => ExitCode::SUCCESS,
+            Status::Error => ExitCode::FAILURE,
+        })
+    };
     let image = rootfs::find(&args.container, backend, dir.as_ref())?;
+    let cache = args.cache.beside(&args.history);
+    let mut question = Question::of_payload(&sealed, &place, image.as_ref(), &Host::detect());
+    let seed = format!("{:?}", args.fixed.seed());
+    question.parts.push(("seed", seed.into_bytes()));
+    let known = Known::of_payload(&sealed, question, &cache, dir.as_ref());
+    if let Some(record) = known.as_ref().and_then(Known::answer) {
+        return finished(envelope(&sealed, &record, &args.worker)?);
+    }
     let settings = history::settings(places.config)?;
     let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
     if let Some(recording) = &mut recording {
@@ -71,14 +97,17 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         },
         recording,
     )?;
-    failure::print(&pretty(&envelope)?)?;
+    let exit_code = finished(envelope)?;
+    if let Some(known) = &known {
+        known.keep(&record, &sealed.payload().scope);
+    }
     history::tell_unrecorded(&record);
     history::afterwards(&record, kept_in.as_ref(), &settings);
-    Ok(match envelope.status {
-        Status::Success => ExitCode::SUCCESS,
-        Status::Error => ExitCode::FAILURE,
-    })
+    Ok(exit_code)
 }
+
+/// What a receipt may add to an envelope, in its quotes and with its name.
+const RECEIPT_ROOM: usize = 2 * cofferdam_contract::receipt::LONGEST;
 
 /// What an envelope can carry: with its quoting it must stay within what a reader of JSON accepts.
 const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
@@ -299,7 +328,7 @@ fn envelope(sealed: &Sealed, record: &RunRecord, worker: &str) -> Result<ResultE
     };
     let mut envelope = ResultEnvelope::new(sealed, record, by)
         .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
-    while pretty(&envelope)?.len() > MAX_BYTES {
+    while pretty(&envelope)?.len().saturating_add(RECEIPT_ROOM) > MAX_BYTES {
         let Some(partial) = &mut envelope.partial_output else {
             break;
         };

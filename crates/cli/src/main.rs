@@ -20,11 +20,16 @@ mod images;
 mod import;
 mod inputs;
 mod key;
+mod keys;
+mod known;
 mod language;
 mod man;
 mod policy;
 mod project;
+mod pure;
+mod receipt;
 mod remote;
+mod results;
 mod rootfs;
 mod run;
 mod runs;
@@ -61,6 +66,9 @@ fn main() -> ExitCode {
         Verb::Import(args) => import::import(&args, places),
         Verb::Audit(args) => audit::audit(&args, places),
         Verb::Key(args) => key::key(&args),
+        Verb::Keys(args) => keys::keys(&args, places),
+        Verb::Receipt(args) => receipt::receipt(&args, places),
+        Verb::Results(args) => results::results(&args, places),
         Verb::Images(args) => images::images(&args, places),
         Verb::Cache(args) => cache::cache(&args),
         Verb::Policy(args) => policy::policy(args, places),

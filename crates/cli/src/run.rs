@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::{self, ErrorCode};
-use cofferdam_contract::ending::Ending;
+use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::mode::{Deed, NetworkReach};
@@ -16,6 +16,7 @@ use cofferdam_contract::request::{
 };
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_store::results::WorkspaceIs;
 
 use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
 use crate::cache;
@@ -26,6 +27,7 @@ use crate::history;
 use crate::inputs::{self, Each, OneInput};
 use crate::language::{self, Prepared};
 use crate::policy;
+use crate::pure::{self, Pure, Wish};
 use crate::rootfs;
 use crate::wasm;
 
@@ -51,14 +53,17 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     }
     let inputs = args.inputs.as_deref().map(inputs::read).transpose()?;
     let code = prepared(&args, inputs.as_deref(), &places, &host)?;
-    if let Some(code) = &code
+    let pure = args.pure.then(|| args.cache.beside(&args.history));
+    // A known answer needs no compiling.
+    if let Some(code) = code.as_ref().filter(|_| pure.is_none())
         && let Some(failed) = code.compile(&host, cancel.as_fd())?
     {
         return Ok(failed);
     }
     let json = args.json;
-    let stdin = input(args.stdin.as_deref())?;
-    let (stdout, stderr) = sinks(&args)?;
+    let capture = json.then_some(args.capture);
+    let mut stdin = input(args.stdin.as_deref())?;
+    let (mut stdout, mut stderr) = sinks(&args)?;
     let on_output_limit = match args.on_output_limit {
         OnOutputLimit::Stop => OnLimit::Stop,
         OnOutputLimit::Discard => OnLimit::Discard,
@@ -118,8 +123,40 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
             None => history::recording(&kept, dir.clone(), &merged.history),
         });
     }
+    let about = pure::about(&request);
     let grant = Grant::new(request)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+    let mut pure_run = None;
+    if let Some(cache) = &pure {
+        let dir = history::place(places.data_dir);
+        let wish = Wish {
+            request: grant.request(),
+            workspace: code
+                .as_ref()
+                .map_or(WorkspaceIs::Callers, |_| WorkspaceIs::Fresh),
+            asked: &asked,
+            on_output_limit,
+            capture,
+            host: &host,
+            dir: dir.as_ref(),
+            cache,
+        };
+        let Some(mut run) = Pure::new(&wish, stdin, cancel.as_fd())? else {
+            return Ok(ExitCode::from(codes::exit_code(&Ending::Stopped(
+                StopCause::Canceled,
+            ))));
+        };
+        if let Some(record) = run.answer()? {
+            return Ok(ExitCode::from(tell(&record, code.as_ref(), json)?));
+        }
+        if let Some(code) = &code
+            && let Some(failed) = code.compile(&host, cancel.as_fd())?
+        {
+            return Ok(failed);
+        }
+        (stdin, stdout, stderr) = run.streams();
+        pure_run = Some(run);
+    }
     let streams = Streams {
         stdin,
         stdout,
@@ -132,6 +169,9 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         usage: None,
     };
     let record = backends.run(None, &asked, grant, streams, &host)?;
+    if let Some(run) = &pure_run {
+        run.ran(&record, &about)?;
+    }
     let exit_code = tell(&record, code.as_ref(), json)?;
     history::afterwards(&record, kept_in.as_ref(), &merged.history);
     Ok(ExitCode::from(exit_code))

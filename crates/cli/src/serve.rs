@@ -64,7 +64,10 @@ fn configured(
     config::with_otlp_headers(&mut config, &lookup).map_err(refused)?;
     callbacks(&merged.serve, &mut config.callbacks)?;
     config.runs.defaults = defaults(merged.limits(), &config);
-    config.history = remembrance(&merged.history)?;
+    config.history = Remembrance {
+        results: config.history.results,
+        ..remembrance(&merged.history)?
+    };
     let network = NetworkReach::from(&config.runs.network);
     policy::refuse(mode, [Deed::Network(network)])?;
     config.runs.mode = mode;
@@ -106,6 +109,7 @@ fn remembrance(settings: &HistorySettings) -> Result<Remembrance, Failure> {
         retention: settings.retention(),
         artifacts: wants_artifacts.then(|| settings.artifact_limits()),
         rules: Rules::default().with_patterns(patterns)?,
+        ..Remembrance::default()
     })
 }
 

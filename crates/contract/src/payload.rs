@@ -11,6 +11,7 @@ use crate::enforcement::LimitName;
 use crate::fields::Fields;
 use crate::ids::id_problem;
 use crate::limits::Limits;
+use crate::output_class::OutputClass;
 use crate::output_format::OutputFormat;
 use crate::problem::Problem;
 use crate::request::Network;
@@ -32,6 +33,20 @@ pub struct ExecutionPayload {
     /// After this nobody starts it any more.
     pub deadline: Timestamp,
     pub task: Task,
+    /// When two answers count as the same.
+    pub output_class: OutputClass,
+    pub purity: Purity,
+}
+
+/// What whoever wrote the payload says about running it twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Purity {
+    #[default]
+    Unsaid,
+    /// The same answer each time: one that is known may be given again.
+    Pure,
+    /// Another answer each time; two of them cannot be compared.
+    Varies,
 }
 
 /// Whether the work may change the workspace. Its private scratch space it may always write to.
@@ -57,7 +72,7 @@ pub(crate) enum Presence {
 }
 
 /// Every field, in the order in which sealing writes them.
-pub(crate) const WIRE_FIELDS: [WireField; 18] = {
+pub(crate) const WIRE_FIELDS: [WireField; 20] = {
     use Presence::{Optional, Required};
     const fn field(name: &'static str, sealed: Presence, draft: Presence) -> WireField {
         WireField {
@@ -82,6 +97,8 @@ pub(crate) const WIRE_FIELDS: [WireField; 18] = {
         field("max_cpus", Optional, Optional),
         field("network_allowed", Optional, Optional),
         field("filesystem_write", Optional, Optional),
+        field(OutputClass::FIELD, Optional, Optional),
+        field("pure", Optional, Optional),
         field("created_at", Required, Optional),
         field("deadline", Required, Optional),
         field("digest", Required, Optional),
@@ -123,6 +140,8 @@ impl ExecutionPayload {
             true => FilesystemWrite::Allowed,
             false => FilesystemWrite::Denied,
         };
+        let output_class = read_output_class(&mut fields);
+        let purity = read_purity(&mut fields, &network, filesystem_write);
         let (created_at, deadline) = read_times(&mut fields);
         let _known = fields.optional("digest");
         let payload = || {
@@ -137,6 +156,8 @@ impl ExecutionPayload {
                 created_at: created_at?,
                 deadline: deadline?,
                 task: task?,
+                output_class,
+                purity,
             })
         };
         match (payload(), fields.finish()) {
@@ -190,6 +211,39 @@ fn read_format(fields: &mut Fields<'_>) -> Option<OutputFormat> {
         Err(fix) => {
             fields.problem("expected_output_format", value, fix);
             None
+        }
+    }
+}
+
+fn read_output_class(fields: &mut Fields<'_>) -> OutputClass {
+    let read = fields.optional(OutputClass::FIELD).map(OutputClass::read);
+    match read {
+        Some(Err(found)) => {
+            fields.add(found);
+            OutputClass::default()
+        }
+        Some(Ok(class)) => class,
+        None => OutputClass::default(),
+    }
+}
+
+/// What can change or be changed from outside is not pure, whatever is said.
+fn read_purity(fields: &mut Fields<'_>, network: &Network, write: FilesystemWrite) -> Purity {
+    let Some(value) = fields.optional("pure") else {
+        return Purity::Unsaid;
+    };
+    match value.as_bool() {
+        Some(false) => Purity::Varies,
+        Some(true) => {
+            if *network != Network::Denied || write == FilesystemWrite::Allowed {
+                let fix = "contradicts network_allowed or filesystem_write; leave one of them out";
+                fields.problem("pure", value, fix);
+            }
+            Purity::Pure
+        }
+        None => {
+            fields.problem("pure", value, "is not a boolean; write true or false");
+            Purity::Unsaid
         }
     }
 }

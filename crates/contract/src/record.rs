@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
 use crate::enforcement::Enforcement;
+use crate::envelope::CachedFrom;
 use crate::network_record::NetworkRecord;
 use crate::request::BackendName;
 use crate::signal::signal_name;
@@ -55,6 +56,9 @@ pub struct RunRecord {
     pub network: Option<NetworkRecord>,
     /// Why this run is not in the history, or not whole; null when it is there, and when none was to be kept.
     pub unrecorded: Option<String>,
+    /// The run that gave this answer first, where it is given again; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<CachedFrom>,
 }
 
 /// What the engine has in hand when a run is over; [`RunRecord::new`] derives the rest from it.
@@ -179,6 +183,7 @@ impl RunRecord {
             determinism: None,
             network: None,
             unrecorded: None,
+            cached: None,
         }
     }
 }

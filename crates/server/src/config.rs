@@ -47,6 +47,20 @@ pub struct Remembrance {
     pub artifacts: Option<ArtifactLimits>,
     /// What is taken out before anything is written.
     pub rules: Rules,
+    /// Who gets the answers of pure runs again.
+    pub results: ResultSharing,
+}
+
+/// Who is given an answer that is known already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ResultSharing {
+    /// Nobody, and none is kept.
+    Off,
+    /// Whoever has the token that asked first.
+    #[default]
+    PerToken,
+    /// Everybody.
+    Shared,
 }
 
 impl Default for Remembrance {
@@ -56,6 +70,7 @@ impl Default for Remembrance {
             retention: Retention::default(),
             artifacts: Some(ArtifactLimits::default()),
             rules: Rules::default(),
+            results: ResultSharing::default(),
         }
     }
 }

@@ -223,6 +223,17 @@ impl Languages {
         planned(language, toolchain, wish, defaults)
     }
 
+    /// Of a language that was asked for already; empty where nobody knows.
+    pub(crate) fn version(&self, name: &str) -> String {
+        let language = self.catalogue.find(name).ok();
+        match language.and_then(|language| self.remembered(&language.name)) {
+            Some(Known::Works { toolchain, version }) => {
+                format!("{toolchain} {}", version.unwrap_or_default())
+            }
+            Some(Known::Missing { .. }) | None => String::new(),
+        }
+    }
+
     fn look(&self, language: &Language, host: &Host) -> Known {
         if let Some(known) = self.remembered(&language.name) {
             return known;

@@ -77,6 +77,8 @@ pub(crate) fn check(
         network,
         sealed: Some(Box::new(sealed.clone())),
         room: None,
+        declared: sealed.payload().purity.into(),
+        known: None,
         task,
     };
     submission::check_grant(&work)?;

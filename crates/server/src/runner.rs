@@ -305,6 +305,7 @@ impl Runner {
         let place = Place {
             dir: self.archive.dir(),
             kept: self.archive.kept(),
+            known: self.archive.known(),
             host: &self.host,
             pool: pool.as_deref(),
             backends: &self.backends,

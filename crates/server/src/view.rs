@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cofferdam_contract::ending::{EndingRecord, Stream};
 use cofferdam_contract::enforcement::Enforcement;
+use cofferdam_contract::envelope::CachedFrom;
 use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::{CapturedStream, Change, Denial, UsageRecord};
 use cofferdam_store::log::Chunk;
@@ -67,6 +68,17 @@ pub(crate) struct RunView {
     pub(crate) unrecorded: Option<String>,
     /// The trace that it belongs to, as in `traceparent`; null when it comes from the history.
     pub(crate) trace_id: Option<String>,
+    /// The run that gave this answer first, where no run was made for it; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cached: Option<CachedFrom>,
+}
+
+/// What was asked, where no run is made for it.
+#[derive(Debug)]
+pub(crate) struct AskedView {
+    pub(crate) execution_id: Option<String>,
+    pub(crate) kind: String,
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -131,6 +143,16 @@ impl RunView {
             }
             Phase::Ended(ended) => view.set_ended(&ended, request_id),
         }
+        view
+    }
+
+    /// An answer for which no run was made; it goes by the run that gave it first.
+    pub(crate) fn of_known(ended: &Ended, asked: AskedView, request_id: &str) -> Self {
+        let mut view = Self::empty(ended.run_id().to_owned(), Source::Live);
+        view.execution_id = asked.execution_id;
+        view.kind = asked.kind;
+        view.command = asked.command;
+        view.set_ended(ended, request_id);
         view
     }
 
@@ -218,6 +240,7 @@ impl RunView {
             error: None,
             unrecorded: None,
             trace_id: None,
+            cached: None,
         }
     }
 
@@ -266,6 +289,7 @@ impl RunView {
         self.artifacts = finished.artifacts.iter().map(ArtifactView::from).collect();
         self.left_out = finished.left_out.iter().map(LeftOutView::from).collect();
         self.unrecorded.clone_from(&record.unrecorded);
+        self.cached.clone_from(&record.cached);
     }
 }
 

@@ -9,6 +9,7 @@ use clap::ValueEnum as _;
 use cofferdam_contract::mode::Mode;
 use cofferdam_contract::units::Bytes;
 
+use super::keys::CacheArgs;
 use super::network::NetworkArgs;
 use super::{Cli, ContainerArgs, HistoryArgs, LimitArgs, OnOutputLimit, RunArgs, Verb};
 use crate::config::spelling;
@@ -88,6 +89,8 @@ impl Reading {
                 deterministic: false,
                 seed: None,
                 waive: Vec::new(),
+                pure: false,
+                cache: CacheArgs::default(),
                 history: HistoryArgs::default(),
             },
             capture: None,
@@ -100,6 +103,9 @@ impl Reading {
         let switch = match name {
             "--json" => &mut self.run.json,
             "--deterministic" => &mut self.run.deterministic,
+            "--pure" => &mut self.run.pure,
+            "--no-cache" => &mut self.run.cache.no_cache,
+            "--cache-limits" => &mut self.run.cache.cache_limits,
             "--no-history" => &mut self.run.history.no_history,
             "--no-artifacts" => &mut self.run.history.no_artifacts,
             _ => return Some(Taken::No),

@@ -20,7 +20,7 @@ use cofferdam_contract::problem::Problem;
 use cofferdam_contract::units::{Bytes, Cap, format_duration, parse_duration};
 use cofferdam_observe::Endpoint;
 use cofferdam_server::Config;
-use cofferdam_server::config::{Copies, MemoryBudget, TokenSource};
+use cofferdam_server::config::{Copies, MemoryBudget, ResultSharing, TokenSource};
 use cofferdam_server::log;
 use cofferdam_store::DataDir;
 
@@ -36,6 +36,10 @@ pub(crate) const OVERCOMMIT: &str = "overcommit";
 const AUTO: &str = "auto";
 /// For a setting that is not made.
 const NONE: &str = "none";
+/// Who gets the answers of pure runs again.
+const OFF: &str = "off";
+const PER_TOKEN: &str = "per-token";
+const SHARED: &str = "shared";
 /// Holds secrets, so that it is no setting of a file and never shown.
 const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
@@ -206,6 +210,14 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
                 Switch::Off => Copies::Never,
             };
         }
+        ServeKey::Results => {
+            config.history.results = match text {
+                OFF => ResultSharing::Off,
+                PER_TOKEN => ResultSharing::PerToken,
+                SHARED => ResultSharing::Shared,
+                _ => return Err(format!("write `{OFF}`, `{PER_TOKEN}` or `{SHARED}`")),
+            };
+        }
         ServeKey::MemoryBudget => runs.memory = memory(text)?,
         ServeKey::MaxTimeout => {
             runs.longest = time(text)?;
@@ -301,6 +313,11 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
         ServeKey::Copies => match runs.copies {
             Copies::Used => "true".to_owned(),
             Copies::Never => "false".to_owned(),
+        },
+        ServeKey::Results => match config.history.results {
+            ResultSharing::Off => OFF.to_owned(),
+            ResultSharing::PerToken => PER_TOKEN.to_owned(),
+            ResultSharing::Shared => SHARED.to_owned(),
         },
         ServeKey::MemoryBudget => match runs.memory {
             MemoryBudget::OfAvailable { percent } => format!("{percent}%"),
@@ -449,6 +466,7 @@ mod tests {
             ServeKey::Languages | ServeKey::ControlPlaneTokenFile => "/etc/languages",
             ServeKey::SessionId => "s-1",
             ServeKey::Copies => "false",
+            ServeKey::Results => "shared",
             ServeKey::MaxOpenFiles => "70",
             ServeKey::ControlPlane | ServeKey::OtlpEndpoint => "http://127.0.0.1:7",
             ServeKey::CallbacksAllow => "*.example.com",

@@ -28,6 +28,7 @@ pub(crate) enum ServeKey {
     RememberRuns,
     RememberSize,
     Grace,
+    Results,
     Languages,
     ControlPlane,
     ControlPlaneTokenFile,
@@ -55,7 +56,7 @@ pub(crate) enum Many {
 pub(crate) const SECTIONS: [&str; 3] = ["callbacks", "otlp", "patience"];
 
 impl ServeKey {
-    pub(crate) const ALL: [Self; 39] = [
+    pub(crate) const ALL: [Self; 40] = [
         Self::Listen,
         Self::Concurrency,
         Self::Queue,
@@ -81,6 +82,7 @@ impl ServeKey {
         Self::RememberRuns,
         Self::RememberSize,
         Self::Grace,
+        Self::Results,
         Self::Languages,
         Self::ControlPlane,
         Self::ControlPlaneTokenFile,
@@ -125,6 +127,7 @@ impl ServeKey {
             Self::RememberRuns => "remember_runs",
             Self::RememberSize => "remember_size",
             Self::Grace => "grace",
+            Self::Results => "results",
             Self::Languages => "languages",
             Self::ControlPlane => "control_plane",
             Self::ControlPlaneTokenFile => "control_plane_token_file",

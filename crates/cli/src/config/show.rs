@@ -214,6 +214,7 @@ serve.remember_for              10 min                       default
 serve.remember_runs             1000                         default
 serve.remember_size             64 MiB                       default
 serve.grace                     2 s                          default
+serve.results                   per-token                    default
 serve.control_plane             none                         default
 serve.control_plane_token_file  none                         default
 serve.session_id                none                         default
@@ -233,7 +234,7 @@ serve.log                       info                         default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 37));
+        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 38));
         assert_eq!(
             shown[4],
             json!({

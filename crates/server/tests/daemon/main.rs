@@ -8,6 +8,7 @@ mod defaults;
 mod events;
 mod http;
 mod inputs;
+mod known;
 mod languages;
 mod lifecycle;
 mod metrics;
