@@ -78,6 +78,11 @@ const PACKAGES: &[Package] = &[
         reason: "projects in Python with packages of their own",
     },
     Package {
+        name: "python3-pip",
+        shows: "/usr/lib/python3/dist-packages/pip",
+        reason: "what fetches those packages",
+    },
+    Package {
         name: "golang-go",
         shows: "/usr/bin/go",
         reason: "projects in Go",

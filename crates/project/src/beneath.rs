@@ -20,12 +20,43 @@ pub struct Stamp {
     changed: (i64, u64),
 }
 
+/// What a name stands for, whatever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    pub kind: FileType,
+    stamp: Stamp,
+}
+
+impl Mark {
+    /// The same thing, whatever changed in it: of a directory, which names it holds.
+    pub fn itself(self) -> Self {
+        let stamp = Stamp {
+            changed: (0, 0),
+            ..self.stamp
+        };
+        Self { stamp, ..self }
+    }
+}
+
 impl Beneath {
     /// The caller's own path: links in it are followed.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Self { dir })
+    }
+
+    /// The directory itself, once more: who reads it has a place in it of its own.
+    pub(crate) fn again(&self) -> io::Result<OwnedFd> {
+        self.step(&self.dir, ".")
+    }
+
+    /// What a name in it stands for; a link is one.
+    pub(crate) fn kind(&self, name: &str) -> FileType {
+        rustix::fs::statat(&self.dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            .map_or(FileType::Unknown, |stat| {
+                FileType::from_raw_mode(stat.st_mode)
+            })
     }
 
     /// The whole of a regular file of at most `at_most` bytes.
@@ -82,6 +113,35 @@ impl Beneath {
         Ok(found)
     }
 
+    /// What a name stands for, without following it; `None` where there is nothing.
+    pub fn mark(&self, relative: &str) -> io::Result<Option<Mark>> {
+        let (parent, name) = self.descend(relative)?;
+        match rustix::fs::statat(&parent, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Mark::of(&stat))),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Everything in a directory; an error where there is more than this.
+    pub fn marks(&self, dir: &str, at_most: usize) -> io::Result<Vec<(String, Mark)>> {
+        let dir = self.dir(dir)?;
+        let mut found = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if found.len() >= at_most {
+                return Err(io::Error::other(format!("holds more than {at_most} names")));
+            }
+            let stat = rustix::fs::statat(&dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+            found.push((name.to_string_lossy().into_owned(), Mark::of(&stat)));
+        }
+        Ok(found)
+    }
+
     /// A directory below, held.
     pub fn dir(&self, relative: &str) -> io::Result<OwnedFd> {
         let (parent, name) = self.descend(relative)?;
@@ -120,6 +180,21 @@ impl Beneath {
     fn step(&self, from: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(from, name, flags, Mode::empty())?)
+    }
+}
+
+impl From<OwnedFd> for Beneath {
+    fn from(dir: OwnedFd) -> Self {
+        Self { dir }
+    }
+}
+
+impl Mark {
+    fn of(stat: &rustix::fs::Stat) -> Self {
+        Self {
+            kind: FileType::from_raw_mode(stat.st_mode),
+            stamp: Stamp::of(stat),
+        }
     }
 }
 

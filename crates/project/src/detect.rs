@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use ignore::WalkBuilder;
-
 use crate::beneath::Beneath;
 use crate::ecosystem;
 use crate::model::{Detection, Project, join};
+use crate::walk::{IsOver, Walk};
 
 /// How far the search goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,26 +31,9 @@ impl Default for Bounds {
     }
 }
 
-/// Never part of a project's own source, whatever its `.gitignore` says.
-const PASSED_BY: [&str; 13] = [
-    ".git",
-    ".hg",
-    ".svn",
-    "node_modules",
-    "bower_components",
-    "bin",
-    "obj",
-    "target",
-    ".venv",
-    "venv",
-    "__pycache__",
-    ".tox",
-    "vendor",
-];
-
 /// A manifest is text that a person writes.
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
-const MAX_NOTES: usize = 20;
+pub(crate) const MAX_NOTES: usize = 20;
 /// Directories that hold anything of interest.
 const MAX_DIRS: usize = 50_000;
 
@@ -76,6 +58,11 @@ pub(crate) struct Names {
 
 /// Finds the projects below a directory.
 pub fn detect(root: &Path, bounds: &Bounds) -> io::Result<Detection> {
+    detect_until(root, bounds, &|| false)
+}
+
+/// The same, until somebody says that it is over: what was found by then, with a note.
+pub fn detect_until(root: &Path, bounds: &Bounds, is_over: IsOver<'_>) -> io::Result<Detection> {
     let beneath = Beneath::open(root)?;
     let mut tree = Tree {
         beneath: &beneath,
@@ -83,7 +70,7 @@ pub fn detect(root: &Path, bounds: &Bounds) -> io::Result<Detection> {
         room: (bounds.manifests, MAX_DIRS),
         notes: Vec::new(),
     };
-    let entries = tree.walk(root, bounds);
+    let entries = tree.walk(bounds, is_over)?;
     let mut projects = ecosystem::find(&mut tree, bounds.manifests);
     projects.sort_by(order);
     let Tree { mut notes, .. } = tree;
@@ -109,56 +96,21 @@ fn order(a: &Project, b: &Project) -> std::cmp::Ordering {
 }
 
 impl Tree<'_> {
-    fn walk(&mut self, root: &Path, bounds: &Bounds) -> u64 {
-        let mut builder = WalkBuilder::new(root);
-        builder
-            .max_depth(Some(bounds.depth))
-            .follow_links(false)
-            .same_file_system(true)
-            .hidden(false)
-            // Only what lies in the tree itself decides: not the user's own settings and not what is above it.
-            .parents(false)
-            .git_global(false)
-            .git_exclude(false)
-            .require_git(false)
-            .filter_entry(|entry| {
-                let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
-                let passed_by = |name: &str| PASSED_BY.contains(&name);
-                !(is_dir && entry.depth() > 0 && entry.file_name().to_str().is_some_and(passed_by))
-            });
-        let mut seen = 0;
-        for entry in builder.build() {
-            if seen >= bounds.entries {
-                self.note(format!(
-                    "stopped after {seen} entries; search a smaller part"
-                ));
-                break;
-            }
-            seen += 1;
-            match entry {
-                Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => {
-                    self.see(root, entry.path());
-                }
-                Ok(_) => {}
-                Err(error) => self.note(error.to_string()),
-            }
+    fn walk(&mut self, bounds: &Bounds, is_over: IsOver<'_>) -> io::Result<u64> {
+        let beneath = self.beneath;
+        let mut walk = Walk::new(bounds, is_over);
+        walk.through(beneath, &mut |dir, name| self.see(dir, name))?;
+        for note in walk.notes {
+            self.note(note);
         }
-        seen
+        Ok(walk.seen)
     }
 
-    fn see(&mut self, root: &Path, path: &Path) {
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-            return;
-        };
+    fn see(&mut self, dir: &str, name: &str) {
         let meaning = meaning(name);
         if meaning == Meaning::None {
             return;
         }
-        let dir = path.parent().and_then(|dir| dir.strip_prefix(root).ok());
-        let Some(dir) = dir.and_then(Path::to_str) else {
-            return;
-        };
-        let dir = if dir.is_empty() { "." } else { dir };
         if !self.dirs.contains_key(dir) {
             match self.room.1.checked_sub(1) {
                 Some(room) => self.room.1 = room,

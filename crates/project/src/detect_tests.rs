@@ -355,3 +355,88 @@ fn more_than_is_looked_at_is_said() {
     let detection = detect(tree(&files).path(), &few).unwrap();
     assert_eq!((detection.entries, detection.notes.len()), (4, 1));
 }
+
+#[test]
+fn a_list_of_what_is_ignored_that_is_no_short_file_is_not_read() {
+    let pipe = |at: &std::path::Path| {
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, at, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    };
+    let large = |at: &std::path::Path| {
+        fs::File::create(at).unwrap().set_len(2 << 30).unwrap();
+    };
+    let link = |at: &std::path::Path| std::os::unix::fs::symlink("/dev/zero", at).unwrap();
+    let plants: [&dyn Fn(&std::path::Path); 3] = [&pipe, &large, &link];
+    for plant in plants {
+        for name in [".gitignore", ".ignore", "sub/.gitignore"] {
+            let dir = tree(&[("sub/go.mod", "module m\n")]);
+            plant(&dir.path().join(name));
+            let detection = detect(dir.path(), &Bounds::default()).unwrap();
+            assert_eq!(manifests(&detection), ["sub/go.mod"], "{detection:#?}");
+            // What is not obeyed is told; `.ignore` is no file of git's.
+            let told = usize::from(name != ".ignore");
+            assert_eq!(detection.notes.len(), told, "{name}: {detection:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_inner_of_two_lists_decides_and_there_is_an_end_to_lists() {
+    let dir = tree(&[
+        (".gitignore", "/a/x\nkeep\n*.d/\n"),
+        ("a/.gitignore", "!keep\n/b\n"),
+        ("a/x/go.mod", ""),
+        ("a/keep/go.mod", ""),
+        ("a/b/go.mod", ""),
+        ("b/go.mod", ""),
+        ("keep/go.mod", ""),
+        ("deep/x.d/go.mod", ""),
+    ]);
+    let detection = detect(dir.path(), &Bounds::default()).unwrap();
+    assert_eq!(manifests(&detection), ["b/go.mod", "a/keep/go.mod"]);
+    let hostile = "{a,b}*{c,d}*{e,f}*?[a-z]\n".repeat(2_600);
+    let names: Vec<String> = (0..100).map(|n| format!("d{n}/.gitignore")).collect();
+    let mut files: Vec<(&str, &str)> = names
+        .iter()
+        .map(|name| (name.as_str(), &*hostile))
+        .collect();
+    files.push(("go.mod", ""));
+    let dir = tree(&files);
+    let detection = detect(dir.path(), &Bounds::default()).unwrap();
+    assert_eq!(manifests(&detection), ["go.mod"]);
+    assert!(detection.notes[0].contains("only its first lines"));
+}
+
+#[test]
+fn a_search_ends_when_it_is_over_and_says_so() {
+    let names: Vec<String> = (0..2_000).map(|n| format!("f{n}")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let dir = tree(&files);
+    let detection = crate::detect_until(dir.path(), &Bounds::default(), &|| true).unwrap();
+    assert!(detection.entries < 300, "{detection:#?}");
+    assert!(detection.notes[0].contains("over"), "{detection:#?}");
+}
+
+#[test]
+fn on_the_host_python_only_fetches_and_not_from_within_the_project() {
+    let hostile = "[project]\nname = \"p\"\ndependencies = [\"a>1\", \"b @ file:///x\"]\n[build-system]\nrequires = []\nbuild-backend = \"evil\"\nbackend-path = [\".\"]\n";
+    let listed = "--no-binary :all:\n-e .\n./c\nd\n";
+    let detection = found(&[("pyproject.toml", hostile), ("requirements.txt", listed)]);
+    let places = Places {
+        root: "/home/p".to_owned(),
+        caches: "/home/c".to_owned(),
+        reports: "/home/r".to_owned(),
+    };
+    let options = Options {
+        reach: crate::action::Reach::Host,
+        ..Options::default()
+    };
+    let project = &detection.projects[0];
+    let steps = ecosystem::steps(Action::Restore, project, &detection, &options, &places).unwrap();
+    let told: Vec<(&str, String)> = steps
+        .iter()
+        .map(|step| (step.cwd.as_str(), step.argv.join(" ")))
+        .collect();
+    let fetch = "python3 -I -m pip download --quiet --only-binary :all: --dest /home/c/pip/wheels setuptools wheel d a>1";
+    assert_eq!(told, [("/home/c", fetch.to_owned())]);
+}

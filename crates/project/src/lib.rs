@@ -11,10 +11,11 @@ pub mod ecosystem;
 pub mod limits;
 pub mod model;
 pub mod report;
+mod walk;
 mod xml;
 pub mod yaml;
 
 pub use action::{Action, Cache, Options, Places, ReportAt, Sharing, Step, Unavailable};
 pub use beneath::Beneath;
-pub use detect::{Bounds, detect};
+pub use detect::{Bounds, detect, detect_until};
 pub use model::{Detection, Ecosystem, Framework, PackageManager, Project, ProjectKind};

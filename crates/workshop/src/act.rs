@@ -7,7 +7,9 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use cofferdam_project::action::{Coverage, Place, Reach};
-use cofferdam_project::{Action, Bounds, Detection, Options, Project, Step, detect, ecosystem};
+use cofferdam_project::{
+    Action, Bounds, Detection, Options, Project, Step, detect_until, ecosystem,
+};
 
 use crate::attempts::{Attempts, sum_up};
 use crate::error::WorkError;
@@ -41,9 +43,10 @@ impl Wish {
     }
 }
 
-/// What lies in the tree.
-pub fn look(root: &Path) -> Result<Detection, WorkError> {
-    detect(root, &Bounds::default()).map_err(|error| {
+/// What lies in the tree, as far as time is left and nobody has ended it: the first step then ends at once.
+pub(crate) fn look(bench: &Bench<'_>) -> Result<Detection, WorkError> {
+    let root = &bench.root;
+    detect_until(root, &Bounds::default(), &|| bench.is_over()).map_err(|error| {
         let what = format!("cannot search `{}`", root.display());
         WorkError::io(ErrorCode::InputUnreadable, &what, &error)
     })
@@ -54,7 +57,7 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
     if bench.backend == BackendName::Host {
         wish.options.reach = Reach::Host;
     }
-    let found = look(&bench.root)?;
+    let found = look(bench)?;
     // Of what goes with the run nobody will use git.
     let git = (bench.shelf == Shelf::Own).then(|| Git::look(&bench.root));
     let mut outcomes = Vec::new();

@@ -62,6 +62,7 @@ impl Open {
         let problem = |error: std::io::Error| TestReport {
             tests: Vec::new(),
             problems: vec![format!("the directory of the reports: {error}")],
+            cut: Some(format!("the directory of the reports: {error}")),
         };
         let tests = (!self.reports.is_empty()).then(|| match Beneath::open(&self.own) {
             Ok(own) => {

@@ -49,13 +49,19 @@ impl Before {
 /// The tests that a step tells of. The first place that holds any counts; files in the project count together.
 pub(crate) fn gather(reports: &[ReportAt], before: &Before, left: &Left<'_>) -> TestReport {
     let mut merged = TestReport::default();
+    let mut is_whole = false;
     for at in reports {
         let read = one(at, before, left);
         let is_shared = matches!(at.place, Place::Project { .. });
         if !read.tests.is_empty() && !is_shared {
             return read;
         }
+        is_whole |= !is_shared && read.cut.is_none();
         merged.add(read);
+    }
+    // One that is whole and holds no test says that there was none.
+    if is_whole {
+        merged.cut = None;
     }
     merged
 }
@@ -112,9 +118,11 @@ fn parse(format: Format, name: &str, bytes: &[u8]) -> TestReport {
 }
 
 fn problem(name: &str, why: &str) -> TestReport {
+    let problem = format!("{name}: {why}");
     TestReport {
         tests: Vec::new(),
-        problems: vec![format!("{name}: {why}")],
+        problems: vec![problem.clone()],
+        cut: Some(problem),
     }
 }
 

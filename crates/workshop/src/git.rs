@@ -1,9 +1,13 @@
 //! Whether what ran has changed what git executes: hooks and configuration. They run outside of the sandbox the next time that somebody uses git there, so that a person is told.
+//! What cannot be watched is told as well: a link in the place of a directory leads to what somebody else can change.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use cofferdam_project::Beneath;
-use cofferdam_project::beneath::Stamp;
+use cofferdam_project::beneath::Mark;
+use rustix::fs::FileType;
 
 /// More hooks than anybody has.
 const MOST: usize = 1000;
@@ -11,37 +15,130 @@ const MOST: usize = 1000;
 /// What git would execute or obey, before anything ran.
 #[derive(Debug)]
 pub(crate) struct Git {
-    files: Vec<(String, Stamp)>,
+    seen: io::Result<BTreeMap<String, Mark>>,
 }
 
 impl Git {
     pub(crate) fn look(root: &Path) -> Self {
-        let Ok(project) = Beneath::open(root) else {
-            return Self { files: Vec::new() };
-        };
-        let list = |dir: &str| project.files(dir, MOST).unwrap_or_default();
-        let own = list(".git")
-            .into_iter()
-            .filter(|(name, _)| name.starts_with("config"));
-        let hooks = list(".git/hooks")
-            .into_iter()
-            .map(|(name, stamp)| (format!("hooks/{name}"), stamp));
-        // Of a worktree or a submodule `.git` is a file that names another place.
-        let elsewhere = list(".")
-            .into_iter()
-            .filter(|(name, _)| matches!(name.as_str(), ".git" | ".gitmodules"));
-        Self {
-            files: own.chain(hooks).chain(elsewhere).collect(),
-        }
+        Self { seen: see(root) }
     }
 
-    /// A line for a person, where something is not as it was.
+    /// A line for a person, where something is not as it was or could not be looked at.
     pub(crate) fn warning(&self, root: &Path) -> Option<String> {
-        let now = Self::look(root);
-        let changed = now.files.iter().find(|file| !self.files.contains(file));
-        let name = changed.map(|(name, _)| name.as_str());
-        name.map(|name| {
-            format!("what ran has changed what git obeys in this project (`{name}`): look at it before you use git here, or use --cow")
-        })
+        let (before, now) = match (&self.seen, see(root)) {
+            (Ok(before), Ok(now)) => (before, now),
+            (Err(error), _) => return Some(unseen(error)),
+            (_, Err(error)) => return Some(unseen(&error)),
+        };
+        let changed = now
+            .iter()
+            .find(|(name, mark)| before.get(*name) != Some(mark));
+        let gone = before.keys().find(|name| !now.contains_key(*name));
+        let name = changed.map(|(name, _)| name).or(gone)?;
+        Some(format!(
+            "what ran has changed what git obeys in this project (`{name}`): look at it before you use git here, or use --cow"
+        ))
+    }
+}
+
+fn unseen(error: &io::Error) -> String {
+    format!(
+        "whether what ran has changed what git obeys in this project cannot be said ({error}): look at `.git` before you use git here, or use --cow"
+    )
+}
+
+fn see(root: &Path) -> io::Result<BTreeMap<String, Mark>> {
+    let project = Beneath::open(root)?;
+    let mut seen = BTreeMap::new();
+    if let Some(mark) = project.mark(".gitmodules")? {
+        seen.insert(".gitmodules".to_owned(), mark);
+    }
+    let Some(own) = project.mark(".git")? else {
+        return Ok(seen);
+    };
+    // Of a worktree or a submodule `.git` is a file that names another place.
+    if own.kind == FileType::RegularFile {
+        seen.insert(".git".to_owned(), own);
+        return Ok(seen);
+    }
+    seen.insert(".git".to_owned(), directory(".git", own)?);
+    for (name, mark) in project.marks(".git", MOST)? {
+        if name == "hooks" {
+            seen.insert("hooks".to_owned(), directory(".git/hooks", mark)?);
+            let hooks = project.marks(".git/hooks", MOST)?;
+            seen.extend(
+                hooks
+                    .into_iter()
+                    .map(|(name, mark)| (format!("hooks/{name}"), mark)),
+            );
+        } else if name.starts_with("config") || name == "commondir" {
+            seen.insert(name, mark);
+        }
+    }
+    Ok(seen)
+}
+
+/// It changes with every name in it; that it is the same one is enough.
+fn directory(name: &str, mark: Mark) -> io::Result<Mark> {
+    if mark.kind == FileType::Directory {
+        return Ok(mark.itself());
+    }
+    Err(io::Error::other(format!("`{name}` is no directory")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn no_link_hides_what_git_would_obey() {
+        type Change = fn(&Path);
+        let changes: [(&str, Change); 8] = [
+            ("hooks/pre-commit", |dir| {
+                fs::write(dir.join(".git/hooks/pre-commit"), "evil").unwrap();
+            }),
+            ("hooks/pre-commit", |dir| {
+                symlink("../../evil", dir.join(".git/hooks/pre-commit")).unwrap();
+            }),
+            ("config", |dir| {
+                fs::rename(dir.join(".git/config"), dir.join("evil")).unwrap();
+                symlink("../evil", dir.join(".git/config")).unwrap();
+            }),
+            ("no directory", |dir| {
+                fs::rename(dir.join(".git/hooks"), dir.join("evil")).unwrap();
+                symlink("../evil", dir.join(".git/hooks")).unwrap();
+            }),
+            ("no directory", |dir| {
+                fs::rename(dir.join(".git"), dir.join("evil")).unwrap();
+                symlink("evil", dir.join(".git")).unwrap();
+            }),
+            (".git", |dir| {
+                fs::rename(dir.join(".git"), dir.join("evil")).unwrap();
+                fs::write(dir.join(".git"), "gitdir: evil").unwrap();
+            }),
+            (".git", |dir| {
+                fs::rename(dir.join(".git"), dir.join("evil")).unwrap();
+                fs::create_dir_all(dir.join(".git/hooks")).unwrap();
+            }),
+            ("more than", |dir| {
+                for number in 0..=MOST {
+                    fs::write(dir.join(format!(".git/hooks/{number}")), "").unwrap();
+                }
+            }),
+        ];
+        for (at, (told, change)) in changes.into_iter().enumerate() {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir_all(dir.path().join(".git/hooks")).unwrap();
+            fs::write(dir.path().join(".git/config"), "").unwrap();
+            let git = Git::look(dir.path());
+            fs::write(dir.path().join(".git/index"), "").unwrap();
+            assert_eq!(git.warning(dir.path()), None);
+            change(dir.path());
+            let warning = git.warning(dir.path()).unwrap_or_default();
+            assert!(warning.contains(told), "{at}: {warning}");
+        }
     }
 }

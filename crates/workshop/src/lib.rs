@@ -21,7 +21,7 @@ mod together;
 mod tools;
 mod watcher;
 
-pub use act::{Wish, act, look};
+pub use act::{Wish, act};
 pub use attempts::Attempts;
 pub use compared::{Slower, TestsDiff, compare};
 pub use error::WorkError;

@@ -104,7 +104,7 @@ pub enum Verdict {
     Nothing,
     Passed,
     Failed,
-    /// It failed, and no test could be found in what it reported.
+    /// It failed, and no test could be found in what it reported; or it did not, and its report is missing or ends in the middle.
     Unreadable,
     /// A limit or a person ended it, or it never began.
     Stopped,
@@ -131,6 +131,11 @@ pub(crate) fn judge(record: &RunRecord, tests: Option<&TestReport>) -> (Verdict,
     };
     let counts = tests.counts();
     match (code, counts.total, counts.failed) {
+        (0, _, 0) if tests.cut.is_some() => {
+            let why = tests.cut.as_deref().unwrap_or_default();
+            let why = format!("it ended with code 0 before its tests had: {why}");
+            (Verdict::Unreadable, Some(why))
+        }
         (0, 0, _) => (Verdict::Passed, Some("no tests ran".to_owned())),
         (0, _, 0) => (Verdict::Passed, None),
         (0, _, _) => (

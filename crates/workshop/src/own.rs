@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::request::BackendName;
 use cofferdam_project::commands::{self, Contract, Entry, Variables};
 use cofferdam_project::{Action, Beneath, Detection, Ecosystem, ProjectKind, Step};
 
@@ -17,7 +18,7 @@ use crate::tools;
 
 /// Runs one of the commands by name.
 pub fn task(bench: &Bench<'_>, name: &str) -> Result<Outcome, WorkError> {
-    let found = look(&bench.root)?;
+    let found = look(bench)?;
     let contract = must(bench, &found)?;
     let Some(entry) = contract.commands.get(name) else {
         let known: Vec<&str> = contract.commands.keys().map(String::as_str).collect();
@@ -35,6 +36,7 @@ pub fn task(bench: &Bench<'_>, name: &str) -> Result<Outcome, WorkError> {
         );
         return Err(WorkError::new(ErrorCode::InputInvalid, message));
     }
+    only_inside(bench, name)?;
     let git = (bench.shelf == Shelf::Own).then(|| Git::look(&bench.root));
     let outcome = carry_out(bench, &found, entry)?;
     let mut outcome = sum_up(Action::Build, vec![outcome], Attempts::One);
@@ -46,7 +48,7 @@ pub fn task(bench: &Bench<'_>, name: &str) -> Result<Outcome, WorkError> {
 
 /// The commands that the project names.
 pub fn commands(bench: &Bench<'_>) -> Result<Contract, WorkError> {
-    must(bench, &look(&bench.root)?)
+    must(bench, &look(bench)?)
 }
 
 fn must(bench: &Bench<'_>, found: &Detection) -> Result<Contract, WorkError> {
@@ -80,6 +82,7 @@ pub(crate) fn override_of(
             Ok(Some(outcome))
         }
         Some(entry) => {
+            only_inside(bench, name)?;
             if let Some(filter) = &wish.options.filter {
                 let fix = format!(
                     "`{name}` in {} takes no filter; name a project with --project, or leave it out",
@@ -90,6 +93,18 @@ pub(crate) fn override_of(
             carry_out(bench, found, entry).map(Some)
         }
     }
+}
+
+/// A stranger has written it, and without walls it would have the rights of the caller.
+fn only_inside(bench: &Bench<'_>, name: &str) -> Result<(), WorkError> {
+    if bench.backend != BackendName::Host {
+        return Ok(());
+    }
+    let fix = format!(
+        "`{name}` is a command of the project itself ({}) and runs only inside; leave --backend host out, or name projects with --project to do as usual in them",
+        commands::FILE
+    );
+    Err(WorkError::problem("--backend", "host", fix))
 }
 
 fn load(bench: &Bench<'_>, found: &Detection) -> Result<Option<Contract>, WorkError> {

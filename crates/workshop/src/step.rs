@@ -28,6 +28,7 @@ use cofferdam_project::{Action, Beneath, Cache, Places, Step};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::cache::{self, Use};
 use crate::coverage;
@@ -86,6 +87,16 @@ impl Bench<'_> {
     /// Without walls everything is where it is.
     fn is_host(&self) -> bool {
         self.backend == BackendName::Host
+    }
+
+    /// Whether the time is over or somebody has ended it.
+    pub(crate) fn is_over(&self) -> bool {
+        let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+        is_late
+            || self.cancel.is_some_and(|cancel| {
+                let mut fds = [PollFd::from_borrowed_fd(cancel, PollFlags::IN)];
+                rustix::event::poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+            })
     }
 
     /// Where a step finds things. The directory for reports is another one for each step.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::{self, ErrorCode};
+use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::mode::Deed;
 use cofferdam_contract::record::RunRecord;
@@ -26,6 +27,7 @@ use crate::config::{self, Flags, Sources};
 use crate::failure::{self, Failure};
 use crate::runs::unified::{LineKind, StreamDiff};
 use crate::terminal::colour::{Colour, Paint, When};
+use crate::terminal::output::note;
 use crate::terminal::size::Target;
 use crate::terminal::text::safe;
 use crate::{history, policy, run};
@@ -43,7 +45,13 @@ pub(crate) fn golden(args: GoldenArgs, places: Places) -> Result<ExitCode, Failu
     let stage = Stage::new(args, places, cancel.as_fd())?;
     let mut results = Vec::new();
     for case in cases {
-        let told = stage.run(&case)?;
+        let Some(told) = stage.run(&case)? else {
+            note(&format!(
+                "cofferdam: canceled; `{}` and the cases after it were not compared, and what they expect is as it was",
+                safe(&case.name)
+            ));
+            return Ok(ExitCode::from(codes::EXIT_CANCELED));
+        };
         let differences = case.differences(&told);
         if is_bless && !differences.is_empty() {
             case.bless(&told)
@@ -133,8 +141,8 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Lays a case out, runs it, and looks at what it left.
-    fn run(&self, case: &Case) -> Result<Tree, Failure> {
+    /// Lays a case out, runs it, and looks at what it left; `None` where a person ended it. Only what the command itself did can be compared or blessed.
+    fn run(&self, case: &Case) -> Result<Option<Tree>, Failure> {
         let dir = PrivateDir::create(&self.data_dir, RunId::new())?;
         for (path, entry) in &case.input {
             match entry {
@@ -151,6 +159,14 @@ impl<'a> Stage<'a> {
             }
         }
         let record = self.carry_out(case, &dir)?;
+        match &record.ending {
+            Ending::Stopped(StopCause::Canceled) => return Ok(None),
+            Ending::NeverStarted(failure) => {
+                let message = format!("{}: {}", case.name, failure.message);
+                return Err(Failure::new(ErrorCode::SandboxSetupFailed, message));
+            }
+            Ending::Exited { .. } | Ending::Signaled { .. } | Ending::Stopped(_) => {}
+        }
         let left = tree::read(dir.path()).map_err(|error| {
             let message = format!("{}: what it left {error}", case.name);
             Failure::new(ErrorCode::InputInvalid, message)
@@ -158,12 +174,12 @@ impl<'a> Stage<'a> {
         let bytes = |stream: &cofferdam_contract::record::CapturedStream| {
             stream.bytes().unwrap_or_default()
         };
-        Ok(case.told(
+        Ok(Some(case.told(
             codes::exit_code(&record.ending),
             &bytes(&record.stdout),
             &bytes(&record.stderr),
             left,
-        ))
+        )))
     }
 
     fn carry_out(&self, case: &Case, dir: &PrivateDir) -> Result<RunRecord, Failure> {

@@ -28,6 +28,34 @@ fn a_runner_that_fails_without_a_report_is_unreadable_and_never_zero_failures() 
 }
 
 #[test]
+fn a_test_that_ends_its_runner_with_success_has_not_passed() {
+    let host = host!(
+        Need::Python,
+        Need::Installed("/usr/bin/npm"),
+        Need::Installed("/usr/lib/python3/dist-packages/pytest")
+    );
+    let ends = "import os, unittest\nclass A(unittest.TestCase):\n    def test_a(self): pass\n    def test_b(self): os._exit(0)\n    def test_c(self): self.fail()\n";
+    let node = script("exit 0");
+    for files in [
+        &[
+            ("conftest.py", "import os\nos._exit(0)\n"),
+            ("test_a.py", "def test_bad(): assert False\n"),
+        ][..],
+        &[("pytest.ini", ""), ("test_a.py", ends)],
+        &[("setup.py", ""), ("test_a.py", ends)],
+        &[("package.json", &node)],
+    ] {
+        let dir = project(&host, Way::Root, files);
+        let ran = act(&host, Way::Root, "test", &dir, &["--json"]);
+        assert_eq!(
+            (ran.code(), &ran.told()["verdict"]),
+            (1, &"unreadable".into()),
+            "{ran:#?}"
+        );
+    }
+}
+
+#[test]
 fn a_report_that_is_a_link_a_pipe_or_a_bomb_is_not_read() {
     let host = host!(Need::Installed("/usr/bin/npm"));
     let bomb = "printf '<!DOCTYPE a [<!ENTITY b \"ha\">]><testsuites>&b;</testsuites>' > /reports/node.xml; exit 1";

@@ -97,3 +97,22 @@ fn a_contract_is_listed_and_its_mistakes_are_told_with_their_lines() {
         "{ran:#?}"
     );
 }
+
+#[test]
+fn a_command_of_the_project_never_runs_without_walls() {
+    let host = host!();
+    let contract = "commands:\n  restore: touch ${project_root}/owned\n  check: touch owned\n";
+    let files = [(".agent/config.yml", contract), ("setup.py", "")];
+    let dir = project(&host, Way::Root, &files);
+    for verb in ["restore", "task check"] {
+        let ran = act(&host, Way::Root, verb, &dir, &["--backend", "host"]);
+        assert!(
+            ran.code() == 125 && ran.err().contains("runs only inside"),
+            "{ran:#?}"
+        );
+        assert!(!dir.join("owned").exists(), "{verb}");
+        let inside = act(&host, Way::Root, verb, &dir, &[]);
+        assert_eq!(inside.code(), 0, "{inside:#?}");
+        std::fs::remove_file(dir.join("owned")).unwrap();
+    }
+}

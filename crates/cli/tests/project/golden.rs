@@ -82,6 +82,39 @@ fn a_case_is_blessed_then_holds_and_then_shows_what_differs() {
 }
 
 #[test]
+fn a_person_who_ends_a_blessing_changes_nothing_that_is_expected() {
+    let host = host!();
+    let dir = host.workspace(Way::Root);
+    for name in ["one", "two"] {
+        let files = [
+            ("command", "exec sleep 6007"),
+            ("expected/stdout", "dear\n"),
+            ("expected/exit_code", "0\n"),
+        ];
+        case(&dir, name, &files);
+    }
+    let started = host
+        .launch(["golden", "bless", dir.to_str().unwrap()])
+        .start();
+    started.await_process(|process| process.command.contains("6007") && process.name == "sleep");
+    started.signal(rustix::process::Signal::INT);
+    let ended = started.finish();
+    assert!(
+        ended.code() == 130 && ended.err().contains("canceled"),
+        "{ended:#?}"
+    );
+    for name in ["one", "two"] {
+        let expected = dir.join(name).join("expected");
+        let read = |file: &str| std::fs::read_to_string(expected.join(file)).unwrap();
+        assert_eq!(
+            (read("stdout"), read("exit_code")),
+            ("dear\n".into(), "0\n".into()),
+            "{ended:#?}"
+        );
+    }
+}
+
+#[test]
 fn what_is_no_case_or_cannot_be_read_is_told() {
     let host = host!();
     let dir = host.workspace(Way::Root);

@@ -1,5 +1,6 @@
 //! Packages of real registries: fetched into a cache once, then installed and used without network. And Maven with Debian's own repository.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cofferdam_testkit::{Need, Way, host};
@@ -177,7 +178,8 @@ fn wheels_are_fetched_into_a_cache_and_installed_without_network() {
     let host = host!(
         Need::Root,
         Need::Python,
-        Need::Installed("/usr/share/python-wheels")
+        Need::Installed("/usr/share/python-wheels"),
+        Need::Installed("/usr/lib/python3/dist-packages/pip")
     );
     let way = Way::Root;
     let files = [
@@ -189,6 +191,15 @@ fn wheels_are_fetched_into_a_cache_and_installed_without_network() {
     ];
     let dir = project(&host, way, &files);
     let cache = kept("pip");
+    // What Python would import, or be, were it started in the project.
+    let traps = ["logging.py", "pip.py", "venv.py", ".venv/bin/python"];
+    let owned = host.dir().join("owned");
+    std::fs::create_dir_all(dir.join(".venv/bin")).unwrap();
+    for trap in traps {
+        let line = format!("#!/usr/bin/python3\nopen({owned:?}, 'w')\n");
+        std::fs::write(dir.join(trap), line).unwrap();
+        std::fs::set_permissions(dir.join(trap), PermissionsExt::from_mode(0o755)).unwrap();
+    }
     let fetched = act_with(
         &host,
         way,
@@ -198,6 +209,10 @@ fn wheels_are_fetched_into_a_cache_and_installed_without_network() {
         &["--json", "--backend", "host"],
     );
     assert_eq!(fetched.code(), 0, "{fetched:#?}");
+    assert!(!owned.exists(), "{fetched:#?}");
+    for trap in traps {
+        std::fs::remove_file(dir.join(trap)).unwrap();
+    }
     std::fs::remove_dir_all(dir.join(".venv")).unwrap();
     let installed = act_with(&host, way, "restore", &dir, &cache, &["--json"]);
     assert_eq!(installed.code(), 0, "{installed:#?}");

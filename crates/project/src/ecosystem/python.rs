@@ -182,26 +182,32 @@ fn restore(ask: &Ask<'_>) -> Vec<Step> {
             .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
             .cache(Cache::Pip, ask.places)
     };
-    let mut steps = vec![Step::new(ask.dir(), ["python3", "-m", "venv", ".venv"])];
     if ask.options.reach == Reach::Host {
-        // Ready-made and by name only: whatever else pip could be told to take, it would have to run.
-        let fetch = pip().args([
-            "download",
-            "--quiet",
-            "--only-binary",
-            ":all:",
-            "--dest",
-            &wheels,
-        ]);
-        steps.push(
-            fetch
-                .args(["setuptools", "wheel"])
-                .args(project.requirements.iter().cloned()),
-        );
+        return vec![fetch(ask, &wheels)];
     }
     let install = pip().args(["install", "--quiet", "--no-index", "--find-links", &wheels]);
-    steps.push(install.args(what.iter().copied()));
-    steps
+    vec![
+        Step::new(ask.dir(), ["python3", "-m", "venv", ".venv"]),
+        install.args(what.iter().copied()),
+    ]
+}
+
+/// On the host only this, and not from within the project: Python imports what lies where it is started, and whoever installs runs what is installed. Ready-made and by
+/// name only: whatever else pip could be told to take, it would have to run.
+fn fetch(ask: &Ask<'_>, wheels: &str) -> Step {
+    let caches = &ask.places.caches;
+    let fetch = Step::new(caches.clone(), ["python3", "-I", "-m", "pip", "download"]).args([
+        "--quiet",
+        "--only-binary",
+        ":all:",
+        "--dest",
+        wheels,
+    ]);
+    fetch
+        .args(["setuptools", "wheel"])
+        .args(ask.project.requirements.iter().cloned())
+        .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+        .cache(Cache::Pip, ask.places)
 }
 
 /// A requirement without options, addresses and paths.

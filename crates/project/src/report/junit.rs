@@ -29,11 +29,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<TestReport, BadReport> {
             }
             _ => {}
         });
-    report.problems.extend(
-        document
-            .cut
-            .map(|why| format!("the report is not whole: {why}")),
-    );
+    report.cut_by(document.cut);
     Ok(report)
 }
 

@@ -14,6 +14,8 @@ pub(super) fn text(bytes: &[u8]) -> TestReport {
     // The tests of the binary that is being told of, by name: each block is found at once, however many there are.
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut open: Option<(String, String)> = None;
+    // A binary that a test ended tells of no result.
+    let mut unfinished = 0_usize;
     for line in text.lines() {
         if let Some(name) = line
             .strip_prefix("---- ")
@@ -22,12 +24,16 @@ pub(super) fn text(bytes: &[u8]) -> TestReport {
             explain(&mut report.tests, &places, open.take());
             open = Some((name.to_owned(), String::new()));
         } else if line == "failures:" || line.starts_with("test result: ") {
+            if line != "failures:" {
+                unfinished = unfinished.saturating_sub(1);
+            }
             explain(&mut report.tests, &places, open.take());
         } else if let Some((_, said)) = &mut open {
             said.push_str(line);
             said.push('\n');
         } else if line.starts_with("running ") && line.contains(" test") {
             places.clear();
+            unfinished += 1;
         } else if let Some((name, status)) = line
             .strip_prefix("test ")
             .and_then(|rest| rest.rsplit_once(" ... "))
@@ -44,6 +50,9 @@ pub(super) fn text(bytes: &[u8]) -> TestReport {
         }
     }
     explain(&mut report.tests, &places, open);
+    if unfinished > 0 {
+        report.cut = Some("a test binary has told of no result".to_owned());
+    }
     report
 }
 

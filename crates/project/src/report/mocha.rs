@@ -68,7 +68,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<TestReport, BadReport> {
     });
     Ok(TestReport {
         tests: tests.collect(),
-        problems: Vec::new(),
+        ..TestReport::default()
     })
 }
 

@@ -33,6 +33,9 @@ pub struct TestReport {
     pub tests: Vec<TestCase>,
     /// What went wrong beside the tests: a file that could not be loaded, a report that ends in the middle.
     pub problems: Vec<String>,
+    /// Why it is not all of it: the report is not there, or ends in the middle.
+    #[serde(skip)]
+    pub cut: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -160,6 +163,17 @@ impl TestReport {
     pub fn add(&mut self, other: Self) {
         self.tests.extend(other.tests);
         self.problems.extend(other.problems);
+        self.cut = self.cut.take().or(other.cut);
+    }
+
+    /// Says that it ends in the middle.
+    pub(super) fn cut_by(&mut self, why: Option<String>) {
+        let Some(why) = why else {
+            return;
+        };
+        let why = format!("the report is not whole: {why}");
+        self.problems.push(why.clone());
+        self.cut = Some(why);
     }
 
     fn bounded(mut self) -> Self {

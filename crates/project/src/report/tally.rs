@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde::Deserialize;
 
 use super::model::{Counts, Format, Status, parse};
+use super::text;
 
 /// Counts while a report is being written.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub struct Tally {
     /// Whether the rest of this line is passed by.
     is_long: bool,
     points: Points,
+    /// Whether a test of unittest's has begun whose end stands on another line.
+    is_begun: bool,
     /// Tests of `go` that have tests in them, which are not told twice.
     outer: HashSet<String>,
 }
@@ -41,6 +44,7 @@ impl Tally {
                 line: Vec::new(),
                 is_long: false,
                 points: Points::default(),
+                is_begun: false,
                 outer: HashSet::new(),
             }),
             Format::Trx | Format::Junit | Format::Jest | Format::Mocha => None,
@@ -75,8 +79,7 @@ impl Tally {
         let ended = match self.format {
             Format::Tap => self.points.line(&String::from_utf8_lossy(line)),
             Format::GoJson => self.go(line),
-            // Explanations come in blocks at the end, and are no tests.
-            Format::UnittestText if !line.windows(5).any(|part| part == b" ... ") => None,
+            Format::UnittestText => self.unittest(&String::from_utf8_lossy(line)),
             format => parse(format, line)
                 .ok()
                 .and_then(|read| read.tests.first().map(|test| test.status)),
@@ -90,6 +93,21 @@ impl Tally {
             Status::Failed => self.counts.failed += 1,
             Status::Skipped => self.counts.skipped += 1,
         }
+    }
+
+    /// Explanations come in blocks at the end, and are no tests.
+    fn unittest(&mut self, line: &str) -> Option<Status> {
+        if self.is_begun && text::is_status_alone(line) {
+            self.is_begun = false;
+            return text::status(line);
+        }
+        let (_, word) = line.rsplit_once(" ... ")?;
+        let status = text::status(word);
+        self.is_begun = match status {
+            Some(_) => false,
+            None => self.is_begun || text::begins(line),
+        };
+        status
     }
 
     fn go(&mut self, line: &[u8]) -> Option<Status> {

@@ -186,14 +186,12 @@ impl Reader {
         match self.planned {
             Some(planned) if planned != self.points => {
                 let found = self.points;
-                self.report.problems.push(format!(
+                self.report.cut_by(Some(format!(
                     "{planned} tests were planned and {found} were told"
-                ));
+                )));
             }
             None if !self.report.tests.is_empty() => {
-                self.report
-                    .problems
-                    .push("the report is not whole: it has no plan".to_owned());
+                self.report.cut_by(Some("it has no plan".to_owned()));
             }
             _ => {}
         }

@@ -190,6 +190,65 @@ fn what_rusts_harness_prints_is_read() {
 }
 
 #[test]
+fn a_test_of_unittest_that_writes_to_stderr_is_counted() {
+    let text = "a (t.A.a) ... noise\nok\nb (t.A.b) ... loading ... done\nmore\nFAIL\nc (t.A.c) ... \nskipped 'later'\nd (t.A.d) ... ok\nok\ne (t.A.e) ... says\nok\nERROR\n\n======\nFAIL: b (t.A.b)\n------\nAssertionError: no\n\n======\nERROR: e (t.A.e)\n------\nOSError: no\n\n------\nRan 5 tests in 0.001s\n";
+    let report = parse(Format::UnittestText, text.as_bytes()).unwrap();
+    let told: Vec<(&str, Status)> = report
+        .tests
+        .iter()
+        .map(|test| (test.name.as_str(), test.status))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("a", Status::Passed),
+            ("b", Status::Failed),
+            ("c", Status::Skipped),
+            ("d", Status::Passed),
+            ("e", Status::Failed),
+        ],
+        "{report:#?}"
+    );
+    let mut tally = Tally::of(Format::UnittestText).unwrap();
+    tally.push(text.as_bytes());
+    assert_eq!(tally.counts().total, 5);
+}
+
+#[test]
+fn a_report_that_ends_in_the_middle_says_so() {
+    for (format, whole, cut) in [
+        (
+            Format::Junit,
+            "<testsuite><testcase name='a'/></testsuite>",
+            "<testsuite><testcase name='a'/>",
+        ),
+        (Format::Tap, "ok 1 - a\n1..1\n", "ok 1 - a\n"),
+        (
+            Format::UnittestText,
+            "a (t.A.a) ... ok\n\n---\nRan 1 test in 0.001s\n\nOK\n",
+            "a (t.A.a) ... ok\n",
+        ),
+        (
+            Format::LibtestText,
+            "running 1 test\ntest a ... ok\n\ntest result: ok. 1 passed\n",
+            "running 2 tests\ntest a ... ok\n",
+        ),
+    ] {
+        let read = |text: &str| parse(format, text.as_bytes()).unwrap();
+        assert_eq!(
+            (read(whole).tests.len(), read(whole).cut),
+            (1, None),
+            "{format:?}"
+        );
+        assert_eq!(
+            (read(cut).tests.len(), read(cut).cut.is_some()),
+            (1, true),
+            "{format:?}"
+        );
+    }
+}
+
+#[test]
 fn what_pythons_runners_print_is_read() {
     let text = "test_a.py::test_ok PASSED                 [ 25%]\nsub/test_b.py::T::test_bad FAILED  [ 50%]\ntest_a.py::test_sk SKIPPED (later) [ 75%]\ntest_a.py::test_x XFAIL [100%]\nFAILED sub/test_b.py::T::test_bad - assert 1 == 2\n";
     let report = parse(Format::PytestText, text.as_bytes()).unwrap();

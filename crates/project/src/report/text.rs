@@ -40,6 +40,8 @@ pub(super) fn pytest(bytes: &[u8]) -> TestReport {
         ));
         report.tests.push(case);
     }
+    // Whatever it says: it is read only where the report that stands at the end is not there.
+    report.cut = Some("only its output tells of its tests".to_owned());
     report
 }
 
@@ -49,6 +51,9 @@ pub(super) fn unittest(bytes: &[u8]) -> TestReport {
     let mut report = TestReport::default();
     let mut places: Places = HashMap::new();
     let mut block: Option<(String, String)> = None;
+    let mut is_whole = false;
+    // A test whose line was broken by what it wrote itself.
+    let mut begun: Option<String> = None;
     for line in text.lines() {
         let head = line
             .strip_prefix("FAIL: ")
@@ -57,20 +62,18 @@ pub(super) fn unittest(bytes: &[u8]) -> TestReport {
             explain(&mut report, &mut places, block.take());
             block = Some((head.to_owned(), String::new()));
         } else if line.starts_with("======") || line.starts_with("Ran ") {
+            is_whole |= line.starts_with("Ran ");
             explain(&mut report, &mut places, block.take());
         } else if let Some((_, said)) = &mut block {
             if !line.starts_with("------") {
                 said.push_str(line);
                 said.push('\n');
             }
-        } else if let Some((head, word)) = line.rsplit_once(" ... ") {
-            let status = match word.split([' ', ':']).next() {
-                Some("ok") => Status::Passed,
-                Some("expected") | Some("skipped") => Status::Skipped,
-                Some("FAIL" | "ERROR" | "unexpected") => Status::Failed,
-                _ => continue,
+        } else if let Some((head, word)) = ended(line, &mut begun) {
+            let Some(status) = status(word) else {
+                continue;
             };
-            let mut case = named(head, status);
+            let mut case = named(&head, status);
             case.message = word
                 .strip_prefix("skipped ")
                 .map(|why| why.trim_matches('\'').to_owned());
@@ -79,7 +82,51 @@ pub(super) fn unittest(bytes: &[u8]) -> TestReport {
         }
     }
     explain(&mut report, &mut places, block);
+    if !is_whole {
+        report.cut = Some("it does not say how many tests it ran".to_owned());
+    }
     report
+}
+
+/// A line that ends a test: what it names, and the word for how it ended.
+fn ended<'a>(line: &'a str, begun: &mut Option<String>) -> Option<(String, &'a str)> {
+    if begun.is_some() && is_status_alone(line) {
+        return begun.take().map(|head| (head, line));
+    }
+    let (head, word) = line.rsplit_once(" ... ")?;
+    if status(word).is_some() {
+        *begun = None;
+        return Some((head.to_owned(), word));
+    }
+    if begins(line) {
+        *begun = Some(head.to_owned());
+    }
+    None
+}
+
+/// Whether a test is named here that has not ended yet: `test_name (module.Class) ... ` and what it wrote.
+pub(super) fn begins(line: &str) -> bool {
+    line.split_once(" ... ")
+        .is_some_and(|(head, said)| head.ends_with(')') && status(said).is_none())
+}
+
+/// Whether a line is nothing but the word for how the test before it ended.
+pub(super) fn is_status_alone(line: &str) -> bool {
+    let line = line.trim_end();
+    matches!(
+        line,
+        "ok" | "FAIL" | "ERROR" | "expected failure" | "unexpected success"
+    ) || line.starts_with("skipped '")
+        || line.starts_with("skipped \"")
+}
+
+pub(super) fn status(word: &str) -> Option<Status> {
+    match word.split([' ', ':', '\r', '\n']).next() {
+        Some("ok") => Some(Status::Passed),
+        Some("expected" | "skipped") => Some(Status::Skipped),
+        Some("FAIL" | "ERROR" | "unexpected") => Some(Status::Failed),
+        _ => None,
+    }
 }
 
 fn named(head: &str, status: Status) -> TestCase {
@@ -113,6 +160,8 @@ fn explain(report: &mut TestReport, places: &mut Places, block: Option<(String, 
     let Some(test) = report.tests.get_mut(at) else {
         return;
     };
+    // The runner says it at the end; what stood in the line before may have been the test's own words.
+    test.status = Status::Failed;
     test.message = said
         .lines()
         .rev()

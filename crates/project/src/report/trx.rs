@@ -37,11 +37,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<TestReport, BadReport> {
             report.problems.push(text.to_owned());
         }
     }
-    report.problems.extend(
-        document
-            .cut
-            .map(|why| format!("the report is not whole: {why}")),
-    );
+    report.cut_by(document.cut);
     Ok(report)
 }
 
