@@ -48,6 +48,15 @@ impl Request {
             gpus: Gpus::None,
         }
     }
+
+    /// The same with this network, whatever it asks for.
+    #[must_use]
+    pub fn reaching(self, network: &Network) -> Self {
+        Self {
+            network: network.clone(),
+            ..self
+        }
+    }
 }
 
 /// Which GPUs the program may use.
@@ -82,15 +91,6 @@ impl Gpus {
         match numbers.len() <= MOST {
             true => Ok(Self::Numbered(numbers)),
             false => Err(bad()),
-        }
-    }
-
-    /// The same with this network, whatever it asks for.
-    #[must_use]
-    pub fn reaching(self, network: &Network) -> Self {
-        Self {
-            network: network.clone(),
-            ..self
         }
     }
 }

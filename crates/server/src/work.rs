@@ -12,7 +12,7 @@ use cofferdam_contract::kept_record::KeptRecord;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Gpus, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::task::Task as ContractTask;
@@ -238,20 +238,14 @@ impl Work {
         workspace: Option<PathBuf>,
     ) -> Request {
         Request {
-            argv,
             env,
-            cwd: None,
             limits: self.limits.clone(),
-            waived: Vec::new(),
             network: self.network.clone(),
-            root: Root::HostUsr,
             workspace: workspace.map(|path| Workspace {
                 path,
                 access: self.access,
             }),
-            mounts: Vec::new(),
-            backend: BackendName::Native,
-            gpus: Gpus::None,
+            ..Request::command(argv)
         }
     }
 

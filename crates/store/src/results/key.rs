@@ -95,7 +95,7 @@ impl KeyParts {
         } = request;
         if *gpus != Gpus::None {
             return Err(Unkeyable::Impure {
-                what: "a GPU is used",
+                what: "a GPU can be used",
             });
         }
         if *network != Network::Denied {
