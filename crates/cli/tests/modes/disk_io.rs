@@ -14,6 +14,9 @@ fn timed(desk: &Desk, flags: &str, command: &str) -> (f64, Value) {
     let done = desk.line(&line);
     assert_eq!(code(&done), 0, "{}", told(&done));
     let record: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let group = format!("cofferdam-{}", record["run_id"].as_str().unwrap());
+    let blkio = std::path::Path::new("/sys/fs/cgroup/blkio");
+    assert!(!blkio.join(group).exists(), "its group is left");
     let wall = record["usage"]["wall_ms"].as_f64().unwrap();
     (wall, record["enforced_by"]["disk_io"].clone())
 }
