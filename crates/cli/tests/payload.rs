@@ -847,6 +847,7 @@ fn doctor_reports_every_limit_in_a_versioned_form_and_leaves_nothing_behind() {
         "disk",
         "open_files",
         "cpus",
+        "disk_io",
     ];
     assert_eq!(named, all);
     let findings = report["layers"].as_array().unwrap().iter();
