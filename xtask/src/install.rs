@@ -123,6 +123,21 @@ const PACKAGES: &[Package] = &[
         reason: "headers and the static libc for those programs",
     },
     Package {
+        name: "curl",
+        shows: "/usr/bin/curl",
+        reason: "a client that knows of proxies, inside",
+    },
+    Package {
+        name: "git",
+        shows: "/usr/bin/git",
+        reason: "another, that is told nothing of them",
+    },
+    Package {
+        name: "openssl",
+        shows: "/usr/bin/openssl",
+        reason: "a TLS server and a client of another make",
+    },
+    Package {
         name: "util-linux",
         shows: "setpriv",
         reason: "tests as another user (setpriv, unshare, nsenter)",

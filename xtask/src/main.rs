@@ -7,6 +7,7 @@
 
 mod bench;
 mod conformance;
+mod determinism;
 mod generate;
 mod install;
 mod process;
@@ -26,6 +27,7 @@ cargo xtask bench [--quick] [--json] [--unprivileged] [--daemon] [--wasm] [--soa
 cargo xtask bench peers [--quick] [--rounds N] [--out DIR]
                                      measure against every sandbox that can be had; writes docs/benchmarks/peers.{json,svg}
 cargo xtask conformance              run hostile programs against every backend; writes docs/conformance.md
+cargo xtask determinism              run programs twice in worlds that differ; writes the table in docs/determinism.md
 cargo xtask help                     this text
 ";
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["test", "--", nextest @ ..] => test::run(&root, nextest),
         ["tidy"] => tidy::run(&root),
         ["conformance"] => conformance::run(&root),
+        ["determinism"] => determinism::run(&root),
         ["generate"] => generate::run(&root, generate::Mode::Write),
         ["generate", "--check"] => generate::run(&root, generate::Mode::Check),
         ["bench", "peers", flags @ ..] => bench::peers::Options::parse(flags)

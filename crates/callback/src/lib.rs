@@ -5,7 +5,6 @@
 //!
 //! Nothing here starts a run or waits for one, and nothing here keeps a token: a message carries the name of one, and [`token`] reads it anew for every attempt.
 
-pub mod address;
 pub mod client;
 pub mod courier;
 pub mod message;

@@ -3,11 +3,12 @@
 //!
 //! The operator's own control plane is not asked about here.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use cofferdam_contract::address::{Nearby, Place, admit, place};
+pub use cofferdam_contract::host_pattern::{BadPattern, Pattern};
+use cofferdam_contract::mode::{Deed, Mode, Violation};
 use url::{Host, Url};
-
-use crate::address::{Place, place, plain};
 
 /// The default refuses everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,26 +18,8 @@ pub struct Policy {
     pub allow_loopback: bool,
     /// Of hosts that `allow` names. A network that `allow` names needs no further permission.
     pub allow_private: bool,
-}
-
-/// One entry of the allow-list: `hooks.example.com`, `*.example.com`, `10.1.0.0/16`, `192.0.2.7`, `[2001:db8::1]`, `*`; each but a network with `:port` where only that port may be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern {
-    host: HostPattern,
-    port: Option<u16>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum HostPattern {
-    /// Any host; which addresses is another question.
-    Any,
-    Name(String),
-    /// Names below this one, and not it itself.
-    Below(String),
-    Network {
-        first: IpAddr,
-        bits: u8,
-    },
+    /// What is above the allow-list.
+    pub mode: Option<Mode>,
 }
 
 /// Why an address that a client chose is not spoken to.
@@ -48,21 +31,14 @@ pub enum Refused {
         "callback URL: `{host}` is not on the allow-list; ask the operator to add it with `--callback-allow`"
     )]
     NotListed { host: String },
+    #[error(transparent)]
+    Mode(Violation),
     #[error("callback URL: `{host}` leads to {address}, {why}")]
     Address {
         host: String,
         address: IpAddr,
         why: &'static str,
     },
-}
-
-/// An entry of the allow-list that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "--callback-allow: `{text}` is neither a host name, `*.domain`, an address nor a network; examples: `hooks.example.com:443`, `*.example.com`, `10.1.0.0/16`"
-)]
-pub struct BadPattern {
-    pub text: String,
 }
 
 impl Policy {
@@ -95,15 +71,23 @@ impl Policy {
             let entries = self.allow.iter();
             entries.into_iter().any(|entry| entry.contains(address))
         };
-        let why = match place(address) {
-            Place::Public => return Ok(()),
-            Place::Loopback if self.allow_loopback => return Ok(()),
-            Place::Private if self.allow_private || listed() => return Ok(()),
-            Place::Loopback => {
+        let is_here = place(address) == Place::Loopback;
+        if let Some(mode) = self.mode.filter(|_| !is_here) {
+            let url = SocketAddr::new(address, 0);
+            mode.check(Deed::Callback(&format!("http://{url}")))
+                .map_err(Refused::Mode)?;
+        }
+        let nearby = Nearby {
+            loopback: self.allow_loopback,
+            private: self.allow_private,
+        };
+        let why = match admit(address, nearby, listed) {
+            Ok(()) | Err(Place::Public) => return Ok(()),
+            Err(Place::Loopback) => {
                 "an address of this machine; `--callback-allow-loopback` would permit it"
             }
-            Place::Private => "a private address; `--callback-allow-private` would permit it",
-            Place::Never(why) => why,
+            Err(Place::Private) => "a private address; `--callback-allow-private` would permit it",
+            Err(Place::Never(why)) => why,
         };
         Err(Refused::Address {
             host: host.to_owned(),
@@ -144,125 +128,6 @@ fn unusable(url: &str, why: &str) -> Refused {
 
 fn shown(host: &Host<&str>, port: u16) -> String {
     format!("{host}:{port}")
-}
-
-impl Pattern {
-    fn matches(&self, host: &Host<&str>, port: u16) -> bool {
-        if self.port.is_some_and(|only| only != port) {
-            return false;
-        }
-        match host {
-            Host::Domain(name) => self.matches_name(name),
-            Host::Ipv4(v4) => self.is_any() || self.contains(IpAddr::V4(*v4)),
-            Host::Ipv6(v6) => self.is_any() || self.contains(IpAddr::V6(*v6)),
-        }
-    }
-
-    fn is_any(&self) -> bool {
-        self.host == HostPattern::Any
-    }
-
-    fn matches_name(&self, name: &str) -> bool {
-        // The dot at the end says that the name is complete, and changes nothing else.
-        let name = name.strip_suffix('.').unwrap_or(name);
-        match &self.host {
-            HostPattern::Any => true,
-            HostPattern::Name(exact) => name == exact,
-            HostPattern::Below(domain) => name
-                .strip_suffix(domain.as_str())
-                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
-            HostPattern::Network { .. } => false,
-        }
-    }
-
-    fn contains(&self, address: IpAddr) -> bool {
-        let HostPattern::Network { first, bits } = &self.host else {
-            return false;
-        };
-        match (first, plain(address)) {
-            (IpAddr::V4(first), IpAddr::V4(address)) => {
-                same_bits(first.to_bits().into(), address.to_bits().into(), 32, *bits)
-            }
-            (IpAddr::V6(first), IpAddr::V6(address)) => {
-                same_bits(first.to_bits(), address.to_bits(), 128, *bits)
-            }
-            _ => false,
-        }
-    }
-}
-
-fn same_bits(a: u128, b: u128, width: u8, bits: u8) -> bool {
-    let ignored = u32::from(width.saturating_sub(bits));
-    (a ^ b).checked_shr(ignored).is_none_or(|rest| rest == 0)
-}
-
-impl std::str::FromStr for Pattern {
-    type Err = BadPattern;
-
-    fn from_str(text: &str) -> Result<Self, BadPattern> {
-        let bad = || BadPattern {
-            text: text.to_owned(),
-        };
-        if let Some((address, bits)) = text.split_once('/') {
-            let first: IpAddr = address.parse().map_err(|_| bad())?;
-            let bits: u8 = bits.parse().map_err(|_| bad())?;
-            let network = network(first, bits).ok_or_else(bad)?;
-            return Ok(Self {
-                host: network,
-                port: None,
-            });
-        }
-        if let Ok(address) = text.parse::<IpAddr>() {
-            let host = single(address);
-            return Ok(Self { host, port: None });
-        }
-        let (host, port) = split_port(text).ok_or_else(bad)?;
-        let host = host_pattern(host).ok_or_else(bad)?;
-        Ok(Self { host, port })
-    }
-}
-
-fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
-    match text.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => {
-            let port = port.parse().ok().filter(|port| *port != 0)?;
-            Some((host, Some(port)))
-        }
-        _ => Some((text, None)),
-    }
-}
-
-fn host_pattern(text: &str) -> Option<HostPattern> {
-    if text == "*" {
-        return Some(HostPattern::Any);
-    }
-    let below = text.strip_prefix("*.");
-    match Host::parse(below.unwrap_or(text)).ok()? {
-        Host::Ipv4(v4) if below.is_none() => Some(single(IpAddr::V4(v4))),
-        Host::Ipv6(v6) if below.is_none() => Some(single(IpAddr::V6(v6))),
-        Host::Domain(name) => {
-            let name = name.strip_suffix('.').unwrap_or(&name).to_owned();
-            let usable = !name.is_empty() && !name.contains('*');
-            usable.then_some(match below {
-                Some(_) => HostPattern::Below(name),
-                None => HostPattern::Name(name),
-            })
-        }
-        Host::Ipv4(_) | Host::Ipv6(_) => None,
-    }
-}
-
-fn single(address: IpAddr) -> HostPattern {
-    let first = plain(address);
-    let bits = if first.is_ipv4() { 32 } else { 128 };
-    HostPattern::Network { first, bits }
-}
-
-fn network(first: IpAddr, bits: u8) -> Option<HostPattern> {
-    let width = if first.is_ipv4() { 32 } else { 128 };
-    // A mapped network would never be compared with anything.
-    let usable = bits <= width && plain(first) == first;
-    usable.then_some(HostPattern::Network { first, bits })
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use cofferdam_contract::address::place;
+
 use super::*;
 
 fn policy(allow: &[&str]) -> Policy {

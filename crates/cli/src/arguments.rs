@@ -1,9 +1,14 @@
 //! The command line's grammar: what can be said, with help and examples. Turning it into a request is each verb's own work.
 
 pub(crate) mod bundle;
+pub(crate) mod cache;
 pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod images;
+pub(crate) mod keys;
+mod limits;
+pub(crate) mod network;
+pub(crate) mod policy;
 pub(crate) mod project;
 mod quick;
 pub(crate) mod remote;
@@ -13,13 +18,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use cofferdam_contract::request::BackendName;
-use cofferdam_contract::units::{Bytes, Cap, CpuShare};
-use std::time::Duration;
+use cofferdam_contract::mode::Mode;
+use cofferdam_contract::request::{BackendName, Gpus};
+use cofferdam_contract::units::Bytes;
 
 use crate::config::spelling;
 use bundle::{AuditArgs, ExportArgs, ImportArgs, KeyArgs};
 use history::{ArtifactsArgs, RunsArgs};
+pub(crate) use limits::LimitArgs;
 use serve::{ServeArgs, TokenArgs};
 
 /// Runs untrusted work inside hard limits and returns a result that can be trusted.
@@ -39,6 +45,9 @@ pub(crate) struct Cli {
     /// Where history is kept [env: COFFERDAM_DATA_DIR] [default: $XDG_DATA_HOME/cofferdam or ~/.local/share/cofferdam].
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// What is allowed at all: `local-only`, `docker`, `burst` or `air-gapped`; it beats configuration and flags, docs/modes.md has the table [env: COFFERDAM_MODE].
+    #[arg(long, global = true, value_name = "MODE", value_parser = spelling::mode)]
+    pub(crate) mode: Option<Mode>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -66,7 +75,12 @@ pub(crate) enum Verb {
     Import(ImportArgs),
     Audit(AuditArgs),
     Key(KeyArgs),
+    Keys(keys::KeysArgs),
+    Receipt(keys::ReceiptArgs),
+    Results(keys::ResultsArgs),
     Images(images::ImagesArgs),
+    Cache(cache::CacheArgs),
+    Policy(policy::PolicyArgs),
     Submit(remote::SubmitArgs),
     Watch(remote::WatchArgs),
     Detect(project::DetectArgs),
@@ -136,6 +150,12 @@ pub(crate) struct RunArgs {
     /// Show a file or directory of the host inside; read-only unless `:rw`. Can be given more than once.
     #[arg(long, value_name = "FROM:TO[:ro|rw]", help_heading = "Files")]
     pub(crate) mount: Vec<OsString>,
+    /// Show what package managers keep: `auto` by the workspace's lock files, or npm, yarn, pnpm, pip, cargo, go, maven, nuget; read-only unless `:rw`. Can be given more than once.
+    #[arg(long = "cache", value_name = "NAME[:ro|rw]", help_heading = "Files")]
+    pub(crate) volumes: Vec<String>,
+    /// With --cache: where they are kept [default: one place for each workspace below ~/.cache/cofferdam].
+    #[arg(long, value_name = "DIR", help_heading = "Files", requires = "volumes")]
+    pub(crate) cache_dir: Option<PathBuf>,
     /// Use this directory as the root file system instead of the host's /usr; it is never written to.
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) root: Option<PathBuf>,
@@ -178,8 +198,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
+    pub(crate) network: network::NetworkArgs,
+    /// Let the command use these GPUs: `0`, `0,1` or `all`. With the native and docker backends.
+    #[arg(long, value_name = "N|all", help_heading = "Enforcement", value_parser = Gpus::read)]
+    pub(crate) gpu: Option<Gpus>,
+    #[command(flatten)]
     pub(crate) container: ContainerArgs,
-    /// Give the same result each time: fixed time and randomness, CPU time counted in instructions. With --backend wasm.
+    /// Give the same result each time: fixed time, randomness and order. Exact with --backend wasm, where CPU time is counted in instructions; with `native` as far as Linux allows, and the record says how far: docs/determinism.md.
     #[arg(long, help_heading = "Enforcement")]
     pub(crate) deterministic: bool,
     /// With --deterministic: where randomness begins [default: 0].
@@ -193,6 +218,12 @@ pub(crate) struct RunArgs {
     /// Run even if this limit cannot be enforced here. Can be given more than once.
     #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
     pub(crate) waive: Vec<String>,
+
+    /// The command gives the same each time and changes nothing: give its answer again if it is known, and keep it if it is not. Standard input is read first, a terminal not at all; output comes at the end.
+    #[arg(long, help_heading = "Known answers", conflicts_with = "inputs")]
+    pub(crate) pure: bool,
+    #[command(flatten)]
+    pub(crate) cache: keys::CacheArgs,
 
     #[command(flatten)]
     pub(crate) history: HistoryArgs,
@@ -236,35 +267,8 @@ pub(crate) struct Places {
     pub(crate) config: Option<PathBuf>,
     /// Where history is kept.
     pub(crate) data_dir: Option<PathBuf>,
-}
-
-/// The limits, as flags. Each accepts `unlimited`.
-#[derive(Debug, PartialEq, Args, Default)]
-pub(crate) struct LimitArgs {
-    /// Wall-clock time: `500ms`, `30s`, `5m` [default: 5m].
-    #[arg(long, value_name = "TIME", help_heading = "Limits", value_parser = spelling::duration)]
-    pub(crate) timeout: Option<Cap<Duration>>,
-    /// CPU time of the whole process tree [default: 60s].
-    #[arg(long, value_name = "TIME", help_heading = "Limits", value_parser = spelling::duration)]
-    pub(crate) cpu_time: Option<Cap<Duration>>,
-    /// Memory of the whole process tree, scratch files included; swap is off [default: 512m].
-    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = spelling::bytes)]
-    pub(crate) memory: Option<Cap<Bytes>>,
-    /// Processes and threads alive at once [default: 100].
-    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = spelling::count)]
-    pub(crate) pids: Option<Cap<u64>>,
-    /// Scratch space, and what may be written to a writable workspace [default: 1g].
-    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = spelling::bytes)]
-    pub(crate) disk: Option<Cap<Bytes>>,
-    /// Standard output and error together [default: 64m].
-    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = spelling::bytes)]
-    pub(crate) output_limit: Option<Cap<Bytes>>,
-    /// Open files of each process [default: 1024].
-    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = spelling::count)]
-    pub(crate) open_files: Option<Cap<u64>>,
-    /// Share of the machine's CPUs, such as `0.5` or `2`; as many are visible inside [default: all].
-    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = spelling::cpus)]
-    pub(crate) cpus: Option<Cap<CpuShare>>,
+    /// The mode that was named on the command line.
+    pub(crate) mode: Option<Mode>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -286,7 +290,7 @@ pub(crate) struct SealArgs {
 /// Run a sealed payload and print its result envelope.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Example:\n  cofferdam execute payload.json > envelope.json\n\nExit code: 0 for SUCCESS, 1 for ERROR, 125 when nothing could be run."
+    after_long_help = "Examples:\n  cofferdam execute payload.json > envelope.json\n  cofferdam execute payload.json --sign work > envelope.json\n\nA payload that says `pure`: true is answered with a known answer where there is one; docs/result-cache.md.\n\nExit code: 0 for SUCCESS, 1 for ERROR, 125 when nothing could be run."
 )]
 pub(crate) struct ExecuteArgs {
     /// The sealed payload, or `-` for standard input.
@@ -300,16 +304,44 @@ pub(crate) struct ExecuteArgs {
     /// How to isolate: `native` (default), `bubblewrap`, `gvisor`, `docker` for a container of its own, `wasm` (for a WebAssembly task, and then the default), or `host` for limits without any isolation.
     #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
+    /// What a payload that asks for the network gets; without it, such a payload is refused.
+    #[command(flatten)]
+    pub(crate) network: network::NetworkArgs,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
+    /// Sign the envelope with this key: a name that `cofferdam keys list` shows, or a key file.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) sign: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cache: keys::CacheArgs,
+    #[command(flatten)]
+    pub(crate) fixed: FixedArgs,
     #[command(flatten)]
     pub(crate) history: HistoryArgs,
 }
 
-/// Check an envelope against its payload: digest, proof, schema and every limit; with --rerun, run it again and compare.
+/// A run that must give the same each time.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct FixedArgs {
+    /// Give the same result each time, as far as the backend can: `native` or `wasm`; docs/determinism.md.
+    #[arg(long)]
+    deterministic: bool,
+    /// With --deterministic: where randomness begins [default: 0].
+    #[arg(long, value_name = "N", requires = "deterministic")]
+    seed: Option<u64>,
+}
+
+impl FixedArgs {
+    /// Where randomness begins; `None` for a run like any other.
+    pub(crate) fn seed(self) -> Option<u64> {
+        self.deterministic.then(|| self.seed.unwrap_or(0))
+    }
+}
+
+/// Check an envelope against its payload: digest, proof, schema, every limit and its signature; with --rerun, run it again and compare.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Example:\n  cofferdam verify payload.json envelope.json\n\nExit code: 0 when it holds, 1 when it does not, 125 when it could not be checked."
+    after_long_help = "Examples:\n  cofferdam verify payload.json envelope.json\n  cofferdam verify payload.json envelope.json --rerun\n  cofferdam verify payload.json envelope.json --key alice\n\nWhat counts as the same output is the payload's `output_class`; docs/verification.md.\n\nExit code: 0 when it holds, 1 when it does not, 2 when the rerun differs for an honest reason and says nothing, 125 when it could not be checked."
 )]
 pub(crate) struct VerifyArgs {
     /// The sealed payload, or `-` for standard input.
@@ -327,6 +359,10 @@ pub(crate) struct VerifyArgs {
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
+    #[command(flatten)]
+    pub(crate) trust: keys::TrustArgs,
+    #[command(flatten)]
+    pub(crate) fixed: FixedArgs,
     /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -391,11 +427,15 @@ Examples:
   cofferdam run --json -- sh -c 'echo out; echo err >&2; exit 3'
   cofferdam run --backend gvisor --workspace ./job -- ./suspicious
   cofferdam run --backend docker --image python:3.13 -- python3 -c 'print(\"hello\")'
+  cofferdam run --net allow=example.org:443,*.example.net -- curl -s https://example.org/
+  cofferdam run --workspace ./app:cow --cache auto -- npm ci --offline
   cofferdam run --language python --code 'print(1)'
   cofferdam run --language javascript main.js --event '{\"n\": 1}'
   cofferdam run --language c main.c --inputs tests/
   cofferdam run --backend wasm prog.wasm --workspace ./job:rw -- input.txt
   cofferdam run --backend wasm --deterministic --seed 7 prog.wasm
+  cofferdam run --deterministic -- python3 -c 'import random; print(random.random())'
+  cofferdam run --pure -- python3 -c 'print(6 * 7)'
 
 Exit code: the command's own, or
   124  wall time            137  memory, processes, or a kill signal

@@ -1,21 +1,23 @@
 //! `cofferdam config show`: every setting, its value and its origin.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::Problems;
 
-use crate::arguments::{ConfigArgs, ConfigVerb};
-use crate::config::{self, Sources};
+use crate::arguments::{ConfigArgs, ConfigVerb, Places};
+use crate::config::{self, Flags, Sources};
 use crate::failure::{self, Failure};
 use crate::run;
 
-pub(crate) fn show(args: ConfigArgs, config: Option<PathBuf>) -> Result<ExitCode, Failure> {
+pub(crate) fn show(args: ConfigArgs, places: Places) -> Result<ExitCode, Failure> {
     let ConfigVerb::Show { json, limits } = args.verb;
-    let flags = run::flags(&limits, None);
-    let mut merged = config::load(Sources::of_process(config, flags, Limits::STREAMING))
+    let flags = Flags {
+        mode: places.mode,
+        ..run::flags(&limits, None)
+    };
+    let mut merged = config::load(Sources::of_process(places.config, flags, Limits::STREAMING))
         .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
     let mut problems = Vec::new();
     merged

@@ -3,14 +3,12 @@
 #[cfg_attr(not(feature = "docker"), path = "containers/absent.rs")]
 mod daemon;
 
-use std::path::PathBuf;
-
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::request::BackendName;
 use cofferdam_engine::doctor::{Finding, Mark};
 
-use crate::arguments::ContainerArgs;
+use crate::arguments::{ContainerArgs, Places};
 use crate::config::{self, DockerFlags, Flags, Merged, Sources};
 use crate::failure::Failure;
 
@@ -52,20 +50,22 @@ pub(crate) fn settings(merged: &Merged, args: &ContainerArgs) -> Result<Settings
     Ok(settings)
 }
 
-/// For a verb that knows its backend and asks the configuration about nothing else.
+/// For a verb that knows its backend. What the mode in force says of it is for the verb to ask.
 pub(crate) fn load(
-    config: Option<PathBuf>,
+    places: &Places,
     backend: BackendName,
     args: &ContainerArgs,
-) -> Result<Settings, Failure> {
+) -> Result<(Settings, Merged), Failure> {
     let flags = Flags {
+        mode: places.mode,
         backend: Some(backend),
         docker: flags(args),
         ..Flags::default()
     };
-    let merged = config::load(Sources::of_process(config, flags, Limits::DEFAULT))
+    let sources = Sources::of_process(places.config.clone(), flags, Limits::DEFAULT);
+    let merged = config::load(sources)
         .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
-    settings(&merged, args)
+    Ok((settings(&merged, args)?, merged))
 }
 
 /// What the doctor says where there is no daemon to be used.

@@ -52,8 +52,8 @@ struct Whole<'a> {
 /// Whether a container daemon answers. Nothing here needs one, so that none is no defect.
 fn daemon(places: Places) -> Finding {
     let args = ContainerArgs::default();
-    match containers::load(places.config, BackendName::Docker, &args) {
-        Ok(settings) => containers::examine(&settings),
+    match containers::load(&places, BackendName::Docker, &args) {
+        Ok((settings, _)) => containers::examine(&settings),
         Err(_) => containers::missing(
             "what the configuration or DOCKER_HOST says about it cannot be used".to_owned(),
             "`cofferdam images list` tells what is wrong".to_owned(),

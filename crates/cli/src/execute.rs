@@ -8,10 +8,13 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::{Ending, SetupFailureKind};
 use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope, Status};
 use cofferdam_contract::ids;
+use cofferdam_contract::mode::{Mode, NetworkReach};
 use cofferdam_contract::payload::FilesystemWrite;
-use cofferdam_contract::problem::Problem;
+use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::request::{BackendName, Grant, Request, Root, Workspace, WorkspaceAccess};
+use cofferdam_contract::request::{
+    BackendName, Gpus, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+};
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task};
@@ -30,7 +33,11 @@ use crate::containers::{self, Settings};
 use crate::execute_project;
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::keys;
+use crate::known::{Known, Question};
 use crate::language::{self, Prepared};
+use crate::policy;
+use crate::receipt;
 use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
@@ -38,15 +45,39 @@ use crate::seal::{entropy, open, pretty};
 pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Failure> {
     // Read before signals are taken over: whoever waits for a pipe can still be ended with Ctrl-C.
     let sealed = open(&Document::read(&args.payload)?)?;
-    let backend = backend(args.backend, &sealed);
+    let backend = backend(args.backend, &sealed, policy::in_force(&places)?);
     let now = Timestamp::now();
     sealed
         .check_deadline(now)
         .map_err(|expired| Failure::new(ErrorCode::PayloadExpired, expired.to_string()))?;
     let dir = history::place(places.data_dir.clone());
     let place = place(backend, args.workspace.as_deref());
-    let docker = containers::load(places.config.clone(), backend, &args.container)?;
+    let (docker, merged) = containers::load(&places, backend, &args.container)?;
+    policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
+    // Before the work: a key that cannot be read is no reason to have done it.
+    let sign = args.sign.as_deref();
+    let sign = sign
+        .map(|key| keys::signing(key, dir.as_ref()))
+        .transpose()?;
+    let finished = |mut envelope: ResultEnvelope| {
+        if let Some(key) = &sign {
+            receipt::sign(&sealed, &mut envelope, key)?;
+        }
+        failure::print(&pretty(&envelope)?)?;
+        Ok(match envelope.status {
+            Status::Success => ExitCode::SUCCESS,
+            Status::Error => ExitCode::FAILURE,
+        })
+    };
     let image = rootfs::find(&args.container, backend, dir.as_ref())?;
+    let cache = args.cache.beside(&args.history);
+    let mut question = Question::of_payload(&sealed, &place, image.as_ref(), &Host::detect());
+    let seed = format!("{:?}", args.fixed.seed());
+    question.parts.push(("seed", seed.into_bytes()));
+    let known = Known::of_payload(&sealed, question, &cache, dir.as_ref());
+    if let Some(record) = known.as_ref().and_then(Known::answer) {
+        return finished(envelope(&sealed, &record, &args.worker)?);
+    }
     let settings = history::settings(places.config)?;
     let mut recording = history::recording(&args.history, places.data_dir, &settings)?;
     if let Some(recording) = &mut recording {
@@ -56,30 +87,42 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
     let (envelope, record) = answer(
         &sealed,
-        place,
+        (place, &args.network.network()),
         docker,
         image.as_ref(),
         dir.as_ref(),
-        &args.worker,
+        Worker {
+            id: &args.worker,
+            seed: args.fixed.seed(),
+        },
         recording,
     )?;
-    failure::print(&pretty(&envelope)?)?;
+    let exit_code = finished(envelope)?;
+    if let Some(known) = &known {
+        known.keep(&record, &sealed.payload().scope);
+    }
     history::tell_unrecorded(&record);
     history::afterwards(&record, kept_in.as_ref(), &settings);
-    Ok(match envelope.status {
-        Status::Success => ExitCode::SUCCESS,
-        Status::Error => ExitCode::FAILURE,
-    })
+    Ok(exit_code)
 }
+
+/// What a receipt may add to an envelope, in its quotes and with its name.
+const RECEIPT_ROOM: usize = 2 * cofferdam_contract::receipt::LONGEST;
 
 /// What an envelope can carry: with its quoting it must stay within what a reader of JSON accepts.
 const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
 
-/// Native unless another one is named: a payload is a stranger's, and where it runs is not a matter of defaults. WebAssembly has only one place to run.
-pub(crate) fn backend(named: Option<BackendName>, sealed: &Sealed) -> BackendName {
+/// Native unless another one is named, or the mode has another: a payload is a stranger's, and where it runs is not a matter of defaults. WebAssembly has only one place to run.
+pub(crate) fn backend(
+    named: Option<BackendName>,
+    sealed: &Sealed,
+    mode: Option<Mode>,
+) -> BackendName {
     named.unwrap_or(match &sealed.payload().task {
         Task::Wasm(_) => BackendName::Wasm,
-        Task::Command(_) | Task::Source(_) | Task::Project(_) => BackendName::Native,
+        Task::Command(_) | Task::Source(_) | Task::Project(_) => {
+            mode.map_or(BackendName::Native, Mode::default_backend)
+        }
     })
 }
 
@@ -92,21 +135,35 @@ pub(crate) fn place(backend: BackendName, workspace: Option<&Path>) -> RunPlace 
     }
 }
 
+/// Who answers, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Worker<'a> {
+    pub(crate) id: &'a str,
+    /// Where randomness begins, if the answer must be the same each time.
+    pub(crate) seed: Option<u64>,
+}
+
 /// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too, and so is code that does not compile; a sandbox that could not be
 /// built is none. Source code is laid out below `dir`.
 pub(crate) fn answer(
     sealed: &Sealed,
-    place: RunPlace,
+    (place, ceiling): (RunPlace, &Network),
     docker: Settings,
     image: Option<&Rootfs>,
     dir: Option<&DataDir>,
-    worker: &str,
+    worker: Worker<'_>,
     recording: Option<Recording>,
 ) -> Result<(ResultEnvelope, RunRecord), Failure> {
     let at_most = capture(sealed)?;
     if let Task::Project(task) = &sealed.payload().task {
+        if worker.seed.is_some() {
+            return Err(Failure::new(
+                ErrorCode::BackendUnsupportedTask,
+                "--deterministic: a project's steps cannot be made to give the same each time; leave it out",
+            ));
+        }
         let record = execute_project::run(sealed, task, &place, dir, recording)?;
-        return Ok((answered(sealed, &record, worker)?, record));
+        return Ok((answered(sealed, &record, worker.id)?, record));
     }
     let host = Host::detect();
     let code = match &sealed.payload().task {
@@ -124,6 +181,11 @@ pub(crate) fn answer(
             Failure::new(ErrorCode::BackendUnsupportedTask, unsupported.to_string())
         })?,
     };
+    // A payload is a stranger's: it asks, and whoever runs it says how much it gets.
+    request.network = request
+        .network
+        .within(ceiling)
+        .map_err(|problem| Failure::problems(ErrorCode::PayloadInvalid, &Problems::one(problem)))?;
     if let Some(image) = image {
         image.furnish(&mut request);
     }
@@ -134,14 +196,14 @@ pub(crate) fn answer(
         && let Some(mut failed) = code.failed_compile(&host, cancel.as_fd())?
     {
         failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
-        return Ok((envelope(sealed, &failed, worker)?, failed));
+        return Ok((envelope(sealed, &failed, worker.id)?, failed));
     }
     let asked = Asked {
         code: match &sealed.payload().task {
             Task::Wasm(task) => Some(task.module()),
             Task::Command(_) | Task::Source(_) | Task::Project(_) => None,
         },
-        seed: None,
+        seed: worker.seed,
     };
     let record = containers::backends(dir, docker).run(
         None,
@@ -153,7 +215,7 @@ pub(crate) fn answer(
         },
         &host,
     )?;
-    Ok((answered(sealed, &record, worker)?, record))
+    Ok((answered(sealed, &record, worker.id)?, record))
 }
 
 /// A sandbox that could not be built is no answer.
@@ -210,7 +272,7 @@ fn source_request(sealed: &Sealed, place: RunPlace, code: &Prepared) -> Request 
         cwd: None,
         limits: payload.limits.clone(),
         waived: place.waived,
-        network: payload.network,
+        network: payload.network.clone(),
         root: place.root,
         workspace: Some(Workspace {
             access,
@@ -218,6 +280,7 @@ fn source_request(sealed: &Sealed, place: RunPlace, code: &Prepared) -> Request 
         }),
         mounts: Vec::new(),
         backend: place.backend,
+        gpus: Gpus::None,
     }
 }
 
@@ -265,7 +328,7 @@ fn envelope(sealed: &Sealed, record: &RunRecord, worker: &str) -> Result<ResultE
     };
     let mut envelope = ResultEnvelope::new(sealed, record, by)
         .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
-    while pretty(&envelope)?.len() > MAX_BYTES {
+    while pretty(&envelope)?.len().saturating_add(RECEIPT_ROOM) > MAX_BYTES {
         let Some(partial) = &mut envelope.partial_output else {
             break;
         };

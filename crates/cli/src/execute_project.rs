@@ -23,8 +23,8 @@ use cofferdam_workshop::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::cache::place as cache_place;
 use crate::failure::Failure;
-use crate::project::cache_place;
 
 /// The record of all steps together. Each of them is a run in the history, with the payload.
 pub(crate) fn run(

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_store::bundle::{
     self, Artifacts, ExportOptions, Exported, GitProvenance, HistorySource, IfPresent, Limits,
-    Provenance, SigningKey,
+    Provenance,
 };
 use cofferdam_store::database::Query;
 use cofferdam_store::{History, RunId};
@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::arguments::Places;
 use crate::arguments::bundle::ExportArgs;
 use crate::failure::{self, Failure};
+use crate::keys;
 use crate::runs::{Kept, open_history};
 use crate::seal::pretty;
 use crate::terminal::amount;
@@ -24,6 +25,9 @@ use crate::terminal::text::safe;
 
 pub(crate) fn export(args: &ExportArgs, places: Places) -> Result<ExitCode, Failure> {
     check_output(args)?;
+    let dir = crate::history::place(places.data_dir.clone());
+    let sign = args.sign.as_deref();
+    let sign = sign.map(|key| keys::signing(key, dir.as_ref()));
     let history = open_history(&Kept::find(places)?)?;
     let runs = chosen(args, &history)?;
     let options = ExportOptions {
@@ -32,7 +36,7 @@ pub(crate) fn export(args: &ExportArgs, places: Places) -> Result<ExitCode, Fail
         } else {
             Artifacts::With
         },
-        sign: args.sign.as_deref().map(key).transpose()?,
+        sign: sign.transpose()?,
         provenance: provenance(),
         if_present: if args.force {
             IfPresent::Replace
@@ -57,10 +61,6 @@ pub(crate) fn export(args: &ExportArgs, places: Places) -> Result<ExitCode, Fail
         in_words(&exported)
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn key(file: &Path) -> Result<SigningKey, Failure> {
-    SigningKey::read(file).map_err(Failure::about_file(file, ErrorCode::InputUnreadable))
 }
 
 /// Before the work. When the file gets its name, it is found out once more.

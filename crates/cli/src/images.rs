@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::mode::Deed;
 use cofferdam_contract::request::BackendName;
 use cofferdam_images::digest::Digest;
 use cofferdam_images::reference::Reference;
@@ -21,9 +22,11 @@ use crate::arguments::images::{
     BoundArgs, ImagesArgs, ImagesVerb, ImportArgs, PullArgs, StoreName,
 };
 use crate::arguments::{ContainerArgs, Places};
+use crate::config::DockerKey;
 use crate::containers::{self, Settings};
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::policy;
 use crate::rootfs;
 use crate::seal::pretty;
 use crate::terminal::amount;
@@ -52,14 +55,23 @@ struct Gone {
 }
 
 pub(crate) fn images(args: &ImagesArgs, places: Places) -> Result<ExitCode, Failure> {
-    let dir = history::place(places.data_dir);
+    let gets = match &args.verb {
+        // What an image is built on may have to be got.
+        ImagesVerb::Pull(_) | ImagesVerb::Build(_) => Some(Deed::Pull),
+        ImagesVerb::List { .. }
+        | ImagesVerb::Import(_)
+        | ImagesVerb::Rm { .. }
+        | ImagesVerb::Prune { .. } => None,
+    };
+    policy::refuse(policy::in_force(&places)?, gets)?;
+    let dir = history::place(places.data_dir.clone());
     let store = || rootfs::store(dir.as_ref());
     let settings = || {
-        containers::load(
-            places.config.clone(),
-            BackendName::Docker,
-            &ContainerArgs::default(),
-        )
+        let args = ContainerArgs::default();
+        let (settings, merged) = containers::load(&places, BackendName::Docker, &args)?;
+        let daemon = Deed::Daemon(merged.docker.get(DockerKey::Host));
+        policy::refuse(merged.mode.value, [daemon])?;
+        Ok(settings)
     };
     let text = match &args.verb {
         ImagesVerb::List { json } => list(&store()?, &settings()?, *json)?,

@@ -125,6 +125,8 @@ pub(crate) struct Each<'a> {
     pub(crate) request: Request,
     pub(crate) host: &'a Host,
     pub(crate) cancel: BorrowedFd<'a>,
+    /// Where randomness begins, if each must give the same each time.
+    pub(crate) seed: Option<u64>,
 }
 
 impl Each<'_> {
@@ -180,7 +182,10 @@ impl Each<'_> {
             recording,
             usage: None,
         };
-        let grant = Grant::new(request).map_err(invalid)?;
+        let mut grant = Grant::new(request).map_err(invalid)?;
+        if let Some(seed) = self.seed {
+            grant = grant.deterministic(seed).map_err(invalid)?;
+        }
         Ok(pipeline::run(grant, streams, self.host)?)
     }
 

@@ -3,6 +3,7 @@
 mod arguments;
 mod artifacts;
 mod audit;
+mod cache;
 mod completions;
 mod config;
 mod config_show;
@@ -19,10 +20,16 @@ mod images;
 mod import;
 mod inputs;
 mod key;
+mod keys;
+mod known;
 mod language;
 mod man;
+mod policy;
 mod project;
+mod pure;
+mod receipt;
 mod remote;
+mod results;
 mod rootfs;
 mod run;
 mod runs;
@@ -44,6 +51,7 @@ fn main() -> ExitCode {
     let places = Places {
         config: cli.config,
         data_dir: cli.data_dir,
+        mode: cli.mode,
     };
     let done = match cli.verb {
         Verb::Run(args) => run::run(*args, places),
@@ -58,9 +66,14 @@ fn main() -> ExitCode {
         Verb::Import(args) => import::import(&args, places),
         Verb::Audit(args) => audit::audit(&args, places),
         Verb::Key(args) => key::key(&args),
+        Verb::Keys(args) => keys::keys(&args, places),
+        Verb::Receipt(args) => receipt::receipt(&args, places),
+        Verb::Results(args) => results::results(&args, places),
         Verb::Images(args) => images::images(&args, places),
-        Verb::Submit(args) => remote::submit(&args),
-        Verb::Watch(args) => remote::watch(&args),
+        Verb::Cache(args) => cache::cache(&args),
+        Verb::Policy(args) => policy::policy(args, places),
+        Verb::Submit(args) => remote::submit(&args, places),
+        Verb::Watch(args) => remote::watch(&args, places),
         Verb::Detect(args) => detect::detect(&args),
         Verb::Restore(args) => project::restore(args.act, places),
         Verb::Build(args) => project::build(args.act, places),
@@ -70,7 +83,7 @@ fn main() -> ExitCode {
         Verb::Task(args) => project::task(*args, places),
         Verb::Golden(args) => golden::golden(args, places),
         Verb::Doctor(args) => doctor::doctor(&args, places),
-        Verb::Config(args) => config_show::show(args, places.config),
+        Verb::Config(args) => config_show::show(args, places),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Man(args) => man::man(&args),
         Verb::WasmCompile(args) => wasm::compile(&args),

@@ -9,13 +9,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::mode::Deed;
 use cofferdam_contract::record::CapturedStream;
 use serde_json::{Value, json};
 use ureq::Agent;
 use ureq::http::Response;
 
+use crate::arguments::Places;
 use crate::arguments::remote::{ServerArgs, SubmitArgs, WatchArgs};
 use crate::failure::{self, Failure};
+use crate::policy;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
 use events::Events;
@@ -25,7 +28,11 @@ const LONGEST: u64 = 64 << 20;
 const CONNECTING: Duration = Duration::from_secs(10);
 
 /// A sealed payload is executed there, and its envelope printed; any other document is a run as `POST /v1/runs` takes it.
-pub(crate) fn submit(args: &SubmitArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn submit(args: &SubmitArgs, places: Places) -> Result<ExitCode, Failure> {
+    policy::refuse(
+        policy::in_force(&places)?,
+        [Deed::Daemon(&args.server.server)],
+    )?;
     if let Some(dir) = &args.project.project {
         return project::submit(&args.server, dir, &args.project);
     }
@@ -54,7 +61,11 @@ pub(crate) fn submit(args: &SubmitArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Prints what a run writes as it comes, and ends with it: exit code 0 for a run that succeeded, 1 for any other.
-pub(crate) fn watch(args: &WatchArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn watch(args: &WatchArgs, places: Places) -> Result<ExitCode, Failure> {
+    policy::refuse(
+        policy::in_force(&places)?,
+        [Deed::Daemon(&args.server.server)],
+    )?;
     let server = Server::new(&args.server)?;
     let events = server.get(&format!("/v1/runs/{}/events", checked(&args.run)?))?;
     let mut status = String::new();

@@ -6,39 +6,64 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 
 use cofferdam_contract::codes::{self, ErrorCode};
-use cofferdam_contract::ending::Ending;
+use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Mount, MountAccess, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_store::results::WorkspaceIs;
 
 use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
+use crate::cache;
 use crate::config::{self, DockerFlags, Flags, Merged, Sources};
 use crate::containers;
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::inputs::{self, Each, OneInput};
 use crate::language::{self, Prepared};
+use crate::policy;
+use crate::pure::{self, Pure, Wish};
 use crate::rootfs;
 use crate::wasm;
 
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
     let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
     let host = Host::detect();
+    let mode = places.mode;
+    let load = |args: &RunArgs, built_in| {
+        let flags = Flags {
+            mode,
+            docker: containers::flags(&args.container),
+            ..flags(&args.limits, args.backend)
+        };
+        config::load(Sources::of_process(places.config.clone(), flags, built_in))
+            .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))
+    };
+    let mut merged = load(&args, Limits::STREAMING)?;
+    let network = args.network.network();
+    policy::obey(&merged, NetworkReach::from(&network))?;
+    if args.language.is_some() {
+        // Code is compiled there, whatever the configuration says.
+        policy::refuse(merged.mode.value, [Deed::Run(BackendName::Native)])?;
+    }
     let inputs = args.inputs.as_deref().map(inputs::read).transpose()?;
     let code = prepared(&args, inputs.as_deref(), &places, &host)?;
-    if let Some(code) = &code
+    let pure = args.pure.then(|| args.cache.beside(&args.history));
+    // A known answer needs no compiling.
+    if let Some(code) = code.as_ref().filter(|_| pure.is_none())
         && let Some(failed) = code.compile(&host, cancel.as_fd())?
     {
         return Ok(failed);
     }
     let json = args.json;
-    let stdin = input(args.stdin.as_deref())?;
-    let (stdout, stderr) = sinks(&args)?;
+    let capture = json.then_some(args.capture);
+    let mut stdin = input(args.stdin.as_deref())?;
+    let (mut stdout, mut stderr) = sinks(&args)?;
     let on_output_limit = match args.on_output_limit {
         OnOutputLimit::Stop => OnLimit::Stop,
         OnOutputLimit::Discard => OnLimit::Discard,
@@ -48,18 +73,9 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     } else {
         Evidence::Ending
     };
-    let built_in = code.as_ref().map_or(Limits::STREAMING, |code| {
-        code.job.run.needs.raise(&Limits::STREAMING)
-    });
-    let merged = config::load(Sources::of_process(
-        places.config,
-        Flags {
-            docker: containers::flags(&args.container),
-            ..flags(&args.limits, args.backend)
-        },
-        built_in,
-    ))
-    .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    if let Some(code) = &code {
+        merged = load(&args, code.job.run.needs.raise(&Limits::STREAMING))?;
+    }
     let asked = wasm::asked(&mut args, merged.backend.value, code.is_some())?;
     let docker = containers::settings(&merged, &args.container)?;
     let dir = history::place(places.data_dir.clone());
@@ -83,7 +99,10 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         args.command = code.job.run.argv.iter().map(Into::into).collect();
     }
     let kept = args.history.clone();
+    // Held until the run has ended.
+    let volumes = cache::for_run(&args, cancel.as_fd())?;
     let mut request = request(args, &merged)?;
+    volumes.give(&mut request);
     if let Some(code) = &code {
         request.workspace = Some(code.workspace());
     }
@@ -96,6 +115,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
             request,
             host: &host,
             cancel: cancel.as_fd(),
+            seed: asked.seed,
         };
         let dir = places.data_dir;
         return each.run(inputs, || match recording.take() {
@@ -103,8 +123,40 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
             None => history::recording(&kept, dir.clone(), &merged.history),
         });
     }
+    let about = pure::about(&request);
     let grant = Grant::new(request)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+    let mut pure_run = None;
+    if let Some(cache) = &pure {
+        let dir = history::place(places.data_dir);
+        let wish = Wish {
+            request: grant.request(),
+            workspace: code
+                .as_ref()
+                .map_or(WorkspaceIs::Callers, |_| WorkspaceIs::Fresh),
+            asked: &asked,
+            on_output_limit,
+            capture,
+            host: &host,
+            dir: dir.as_ref(),
+            cache,
+        };
+        let Some(mut run) = Pure::new(&wish, stdin, cancel.as_fd())? else {
+            return Ok(ExitCode::from(codes::exit_code(&Ending::Stopped(
+                StopCause::Canceled,
+            ))));
+        };
+        if let Some(record) = run.answer()? {
+            return Ok(ExitCode::from(tell(&record, code.as_ref(), json)?));
+        }
+        if let Some(code) = &code
+            && let Some(failed) = code.compile(&host, cancel.as_fd())?
+        {
+            return Ok(failed);
+        }
+        (stdin, stdout, stderr) = run.streams();
+        pure_run = Some(run);
+    }
     let streams = Streams {
         stdin,
         stdout,
@@ -117,6 +169,9 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         usage: None,
     };
     let record = backends.run(None, &asked, grant, streams, &host)?;
+    if let Some(run) = &pure_run {
+        run.ran(&record, &about)?;
+    }
     let exit_code = tell(&record, code.as_ref(), json)?;
     history::afterwards(&record, kept_in.as_ref(), &merged.history);
     Ok(ExitCode::from(exit_code))
@@ -170,6 +225,7 @@ fn tell(record: &RunRecord, code: Option<&Prepared>, json: bool) -> Result<u8, F
 
 pub(crate) fn flags(limits: &LimitArgs, backend: Option<BackendName>) -> Flags {
     Flags {
+        mode: None,
         backend,
         wall_time: limits.timeout,
         cpu_time: limits.cpu_time,
@@ -179,6 +235,7 @@ pub(crate) fn flags(limits: &LimitArgs, backend: Option<BackendName>) -> Flags {
         disk: limits.disk,
         open_files: limits.open_files,
         cpus: limits.cpus,
+        disk_io: limits.disk_io(),
         docker: DockerFlags::default(),
     }
 }
@@ -198,7 +255,7 @@ fn request(args: RunArgs, merged: &Merged) -> Result<Request, Failure> {
             .iter()
             .map(|name| waived(name))
             .collect::<Result<_, _>>()?,
-        network: Network::Denied,
+        network: args.network.network(),
         root: args.root.map_or(Root::HostUsr, Root::Dir),
         workspace: args.workspace.map(workspace),
         mounts: args
@@ -207,6 +264,7 @@ fn request(args: RunArgs, merged: &Merged) -> Result<Request, Failure> {
             .map(mount)
             .collect::<Result<_, _>>()?,
         backend: merged.backend.value,
+        gpus: args.gpu.unwrap_or(Gpus::None),
     })
 }
 
@@ -242,7 +300,7 @@ pub(crate) fn waived(name: &str) -> Result<LimitName, Failure> {
 }
 
 /// `DIR[:ro|rw|cow]`. A directory whose own name ends like that can be given with the access spelled out.
-fn workspace(text: OsString) -> Workspace {
+pub(crate) fn workspace(text: OsString) -> Workspace {
     let (path, access) = match split_suffix(&text, &[":rw", ":ro", ":cow"]) {
         Some((path, ":rw")) => (path, WorkspaceAccess::ReadWrite),
         Some((path, ":cow")) => (path, WorkspaceAccess::CopyOnWrite),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use cofferdam_callback::{Bearer, ControlPlane};
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::{Deed, Mode, NetworkReach};
 use cofferdam_contract::problem::Problems;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::Cap;
@@ -20,10 +21,11 @@ use crate::arguments::serve::{ServeArgs, TokenArgs, TokenScope, TokenVerb};
 use crate::config::{self, Flags, HistorySettings, ServeKey, ServeSettings, Sources, Switch};
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::policy;
 
 pub(crate) fn serve(args: &ServeArgs, places: Places) -> Result<ExitCode, Failure> {
-    let named = places.config.clone();
-    let (config, log) = configured(args, named, data_dir_of(places)?)?;
+    let (named, mode) = (places.config.clone(), places.mode);
+    let (config, log) = configured(args, (named, mode), data_dir_of(places)?)?;
     let _log = cofferdam_server::log::start(&log)
         .map_err(|bad| Failure::new(ErrorCode::ConfigInvalid, bad.to_string()))?;
     let ended = Server::start(config)
@@ -35,12 +37,13 @@ pub(crate) fn serve(args: &ServeArgs, places: Places) -> Result<ExitCode, Failur
 /// Files, then the environment, then flags. And what is logged.
 fn configured(
     args: &ServeArgs,
-    named: Option<PathBuf>,
+    (named, mode): (Option<PathBuf>, Option<Mode>),
     dir: DataDir,
 ) -> Result<(Config, String), Failure> {
     let invalid = |problems: &_| Failure::problems(ErrorCode::ConfigInvalid, problems);
     let lookup = |name: &str| std::env::var_os(name);
     let flags = Flags {
+        mode,
         // The daemon has no other; its section of the limits is the one that counts.
         backend: Some(BackendName::Native),
         ..Flags::default()
@@ -53,14 +56,31 @@ fn configured(
     for (key, texts) in args.said() {
         merged.serve.flag(key, &texts);
     }
+    let mode = merged.mode.value;
+    policy::refuse(mode, deeds(&merged.serve))?;
     let refused = |text: String| Failure::new(ErrorCode::ConfigInvalid, text);
     let mut config = Config::new(dir);
     let rest = merged.serve.apply(&mut config).map_err(refused)?;
     config::with_otlp_headers(&mut config, &lookup).map_err(refused)?;
     callbacks(&merged.serve, &mut config.callbacks)?;
     config.runs.defaults = defaults(merged.limits(), &config);
-    config.history = remembrance(&merged.history)?;
+    config.history = Remembrance {
+        results: config.history.results,
+        ..remembrance(&merged.history)?
+    };
+    let network = NetworkReach::from(&config.runs.network);
+    policy::refuse(mode, [Deed::Network(network)])?;
+    config.runs.mode = mode;
+    config.callbacks.policy.mode = mode;
     Ok((config, rest.log))
+}
+
+/// What a daemon does of its own accord. What its clients ask for is checked as it comes.
+fn deeds(settings: &ServeSettings) -> Vec<Deed<'_>> {
+    let plane = settings.text(ServeKey::ControlPlane).map(Deed::Callback);
+    let traces = settings.text(ServeKey::OtlpEndpoint).map(Deed::Traces);
+    let runs = Deed::Run(BackendName::Native);
+    [Some(runs), plane, traces].into_iter().flatten().collect()
 }
 
 /// Nobody asked for a default, so that one above the daemon's bounds is lowered and not refused.
@@ -89,6 +109,7 @@ fn remembrance(settings: &HistorySettings) -> Result<Remembrance, Failure> {
         retention: settings.retention(),
         artifacts: wants_artifacts.then(|| settings.artifact_limits()),
         rules: Rules::default().with_patterns(patterns)?,
+        ..Remembrance::default()
     })
 }
 

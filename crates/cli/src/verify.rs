@@ -1,11 +1,14 @@
 //! `cofferdam verify`: does an envelope answer its payload? Believes nothing that the worker says; with `--rerun` it does the work again.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cofferdam_contract::canonical;
 use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::comparison::{self, Comparison};
 use cofferdam_contract::envelope::{ResultEnvelope, Status};
+use cofferdam_contract::mode::NetworkReach;
+use cofferdam_contract::network::Network;
+use cofferdam_contract::output_class::{Difference, Side};
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::verdict::Violation;
@@ -19,6 +22,9 @@ use crate::execute;
 use crate::failure::visible;
 use crate::failure::{self, Failure};
 use crate::history;
+use crate::keys::Trust;
+use crate::policy;
+use crate::receipt::{self, Signed};
 use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
@@ -30,38 +36,41 @@ pub(crate) fn verify(args: &VerifyArgs, places: Places) -> Result<ExitCode, Fail
     }
     let sealed = open(&Document::read(&args.payload)?)?;
     let document = Document::read(&args.envelope)?;
+    let dir = history::place(places.data_dir.clone());
+    let trust = Trust::new(&args.trust, dir.as_ref())?;
     // A stranger's text that is no envelope is a finding, not a failure of ours.
-    let (problems, rerun) = match ResultEnvelope::parse(&document.bytes) {
-        Err(problems) => (problems.into_vec(), None),
+    let findings = match ResultEnvelope::parse(&document.bytes) {
+        Err(problems) => Findings {
+            holds: false,
+            problems: problems.into_vec(),
+            signature: None,
+            rerun: None,
+        },
         Ok(envelope) => {
-            let problems = envelope
+            let mut problems = envelope
                 .check(&sealed)
                 .err()
                 .map(Problems::into_vec)
                 .unwrap_or_default();
-            let dir = history::place(places.data_dir);
-            let config = places.config;
+            let signature = signature(&sealed, &envelope, &trust, &mut problems);
             let rerun = args
                 .rerun
-                .then(|| rerun(args, &sealed, &envelope, config, dir.as_ref()));
-            (problems, rerun.transpose()?)
+                .then(|| rerun(args, &sealed, &envelope, &places, dir.as_ref()));
+            let rerun = rerun.transpose()?;
+            Findings {
+                holds: problems.is_empty() && rerun.as_ref().is_none_or(|rerun| rerun.agrees),
+                problems,
+                signature,
+                rerun,
+            }
         }
-    };
-    let findings = Findings {
-        holds: problems.is_empty() && rerun.as_ref().is_none_or(|rerun| rerun.agrees),
-        problems,
-        rerun,
     };
     failure::print(&if args.json {
         pretty(&findings)?
     } else {
         lines(&findings)
     })?;
-    Ok(if findings.holds {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(findings.exit_code())
 }
 
 #[derive(Debug, Serialize)]
@@ -69,12 +78,19 @@ struct Findings {
     /// Without any problem, here or in the rerun.
     holds: bool,
     problems: Vec<Problem>,
+    /// Absent where it is not signed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signature: Option<Signed>,
     rerun: Option<Rerun>,
 }
 
 #[derive(Debug, Serialize)]
 struct Rerun {
     agrees: bool,
+    #[serde(flatten)]
+    comparison: Comparison,
+    /// What was compared.
+    output_class: &'static str,
     /// The deadline is for the worker who was asked; whoever checks comes later.
     deadline_passed: bool,
     status: Status,
@@ -82,21 +98,93 @@ struct Rerun {
     differences: Vec<Problem>,
 }
 
-/// Does the work here and compares what must be the same: the status, the output, and the rule that was broken. Times and memory are not.
+/// The rerun differs, and that proves nothing.
+const NOT_COMPARABLE: u8 = 2;
+
+impl Findings {
+    fn exit_code(&self) -> ExitCode {
+        let comparison = self.rerun.as_ref().map(|rerun| &rerun.comparison);
+        match comparison {
+            _ if self.holds => ExitCode::SUCCESS,
+            Some(Comparison::NotComparable { .. }) if self.problems.is_empty() => {
+                ExitCode::from(NOT_COMPARABLE)
+            }
+            _ => ExitCode::FAILURE,
+        }
+    }
+}
+
+fn signature(
+    sealed: &Sealed,
+    envelope: &ResultEnvelope,
+    trust: &Trust,
+    problems: &mut Vec<Problem>,
+) -> Option<Signed> {
+    let Some(line) = &envelope.receipt else {
+        if trust.is_required() {
+            let fix = "is missing, and only what is signed counts";
+            problems.push(Problem::new("receipt", "nothing", fix));
+        }
+        return None;
+    };
+    let mut signed = receipt::signed_by(line, Some((sealed, envelope)), trust);
+    problems.append(&mut signed.problems);
+    Some(signed)
+}
+
+/// Does the work here and compares what must be the same: the status, the output, and the rule that was broken. Times and memory are not. An answer that is known already is not
+/// asked for: it could be the very one that is doubted.
 fn rerun(
     args: &VerifyArgs,
     sealed: &Sealed,
     claimed: &ResultEnvelope,
-    config: Option<PathBuf>,
+    places: &Places,
     dir: Option<&DataDir>,
 ) -> Result<Rerun, Failure> {
-    let backend = execute::backend(args.backend, sealed);
-    let docker = containers::load(config, backend, &args.container)?;
+    let backend = execute::backend(args.backend, sealed, policy::in_force(places)?);
+    let (docker, merged) = containers::load(places, backend, &args.container)?;
+    policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
     let place = execute::place(backend, args.workspace.as_deref());
     let image = rootfs::find(&args.container, backend, dir)?;
     let image = image.as_ref();
-    let (ours, _) = execute::answer(sealed, place, docker, image, dir, "verifier", None)?;
-    let (found, claimed_violation) = (violation(&ours), violation(claimed));
+    let worker = execute::Worker {
+        id: "verifier",
+        seed: args.fixed.seed(),
+    };
+    let (ours, _) = execute::answer(
+        sealed,
+        (place, &Network::Denied),
+        docker,
+        image,
+        dir,
+        worker,
+        None,
+    )?;
+    let comparison = comparison::compare(sealed.payload(), claimed, &ours);
+    Ok(Rerun {
+        agrees: comparison == Comparison::Same,
+        differences: differences(claimed, &ours, &comparison),
+        comparison,
+        output_class: sealed.payload().output_class.name(),
+        deadline_passed: sealed.check_deadline(Timestamp::now()).is_err(),
+        status: ours.status,
+        violation: violation(&ours),
+    })
+}
+
+/// Field by field, for people.
+fn differences(
+    claimed: &ResultEnvelope,
+    ours: &ResultEnvelope,
+    comparison: &Comparison,
+) -> Vec<Problem> {
+    let first = match comparison {
+        Comparison::Same => return Vec::new(),
+        Comparison::Different { first_difference } => Some(first_difference),
+        Comparison::NotComparable {
+            first_difference, ..
+        } => first_difference.as_ref(),
+    };
     let mut differences = Vec::new();
     let mut compare = |field: &str, same: bool, claimed: String, ours: String| {
         if !same {
@@ -110,6 +198,7 @@ fn rerun(
         status_name(claimed.status).to_owned(),
         status_name(ours.status).to_owned(),
     );
+    let (found, claimed_violation) = (violation(ours), violation(claimed));
     compare(
         "verdict",
         found == claimed_violation,
@@ -126,13 +215,15 @@ fn rerun(
         claimed.output.to_string(),
         short(&ours.output.to_string()),
     );
-    Ok(Rerun {
-        agrees: differences.is_empty(),
-        deadline_passed: sealed.check_deadline(Timestamp::now()).is_err(),
-        status: ours.status,
-        violation: found,
-        differences,
-    })
+    if let Some(first) = first.filter(|_| left == right && ours.status == claimed.status) {
+        compare(
+            first.pointer.trim_start_matches('/'),
+            found != claimed_violation,
+            first.claimed.to_string(),
+            first.found.to_string(),
+        );
+    }
+    differences
 }
 
 fn violation(envelope: &ResultEnvelope) -> Option<Violation> {
@@ -158,6 +249,22 @@ fn short(text: &str) -> String {
     }
 }
 
+fn first(difference: &Difference) -> String {
+    let shown = |value: &serde_json::Value, side: Side| match difference.missing {
+        Some(missing) if missing == side => "nothing".to_owned(),
+        _ => format!("`{}`", short(&value.to_string())),
+    };
+    let place = match difference.pointer.as_str() {
+        "" => "the whole output",
+        pointer => pointer,
+    };
+    format!(
+        "the first difference is at {place}: claimed {}, found {}",
+        shown(&difference.claimed, Side::Claimed),
+        shown(&difference.found, Side::Found)
+    )
+}
+
 /// One finding on each line.
 fn lines(findings: &Findings) -> String {
     let mut text = String::new();
@@ -168,6 +275,13 @@ fn lines(findings: &Findings) -> String {
     for problem in &findings.problems {
         line(&problem.to_string());
     }
+    let signer = findings
+        .signature
+        .as_ref()
+        .and_then(|signed| signed.signer.as_ref());
+    if let Some(signer) = signer {
+        line(&format!("signed by {}", receipt::name_of(signer)));
+    }
     if let Some(rerun) = &findings.rerun {
         if rerun.deadline_passed {
             line("note: the deadline has passed; it was run again all the same");
@@ -175,8 +289,24 @@ fn lines(findings: &Findings) -> String {
         for difference in &rerun.differences {
             line(&format!("rerun: {difference}"));
         }
-        if rerun.agrees {
-            line("rerun: the same status, output and verdict");
+        match &rerun.comparison {
+            Comparison::Same => line("rerun: the same status, output and verdict"),
+            Comparison::Different { first_difference } => {
+                line(&format!(
+                    "rerun: another answer; {}",
+                    first(first_difference)
+                ));
+            }
+            Comparison::NotComparable {
+                detail,
+                first_difference,
+                ..
+            } => {
+                line(&format!("rerun: not comparable: {detail}"));
+                if let Some(difference) = first_difference {
+                    line(&format!("rerun: {}", first(difference)));
+                }
+            }
         }
     }
     if findings.holds {

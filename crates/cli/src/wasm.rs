@@ -34,13 +34,6 @@ pub(crate) fn asked(
         args.command.insert(0, file.into_os_string());
     }
     let seed = args.deterministic.then(|| args.seed.unwrap_or(0));
-    if seed.is_some() && backend != BackendName::Wasm {
-        return Err(Failure::problem(
-            "--deterministic",
-            backend.as_str(),
-            "only the wasm backend gives the same result each time; say --backend wasm",
-        ));
-    }
     Ok(Asked { code: None, seed })
 }
 

@@ -29,6 +29,7 @@ fn guest_with_cgroup2_and_an_old_kernel_keeps_every_promise() {
     session(&told);
     workspaces(&told);
     old_kernel(&told);
+    the_same_each_time(&told);
     told.conclude();
 }
 
@@ -280,6 +281,33 @@ fn old_kernel(told: &Told) {
         assert_eq!((case.rc, &case.err), (0, &vec![]))
     });
     told.check("mounts_left", |case| assert_eq!(case.out, [""; 0]));
+}
+
+/// On version 2 groups and without them, whatever the machine's clock says.
+fn the_same_each_time(told: &Told) {
+    let first = std::cell::RefCell::new(Value::Null);
+    for (name, enforcer) in [
+        ("fixed_before", "cgroup2"),
+        ("fixed_after", "cgroup2"),
+        ("fixed_user", "poll"),
+    ] {
+        told.check(name, |case| {
+            let record = case.record();
+            assert_eq!(record["enforced_by"]["memory"], enforcer);
+            let determinism = &record["determinism"];
+            let clock = determinism["clock"].as_str().unwrap();
+            assert!(clock.starts_with("fixed: "), "{determinism:#}");
+            let stdout = record["stdout"]["data"].clone();
+            let lines: Vec<&str> = stdout.as_str().unwrap().lines().collect();
+            assert!(lines[0].starts_with("946684800."), "{lines:#?}");
+            assert_eq!(lines[1..3], ["946684801", "2"], "{lines:#?}");
+            let mut first = first.borrow_mut();
+            if first.is_null() {
+                *first = stdout.clone();
+            }
+            assert_eq!(*first, stdout);
+        });
+    }
 }
 
 fn enforcers(record: &Value) -> [&str; 4] {

@@ -32,6 +32,7 @@ fn the_record_names_what_held_each_limit() {
             "disk": "tmpfs+rlimit+poll",
             "open_files": "rlimit",
             "cpus": way.group_or("affinity"),
+            "disk_io": "unlimited",
         });
         assert_eq!(run.record()["enforced_by"], expected, "{way:?}");
     }

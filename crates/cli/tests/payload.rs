@@ -205,7 +205,7 @@ fn a_rerun_agrees_with_the_truth_and_not_with_a_lie() {
         (code(&done), findings)
     };
     let (exit, findings) = rerun("envelope.json");
-    let agreed = json!({ "agrees": true, "deadline_passed": false, "status": "SUCCESS", "violation": null, "differences": [] });
+    let agreed = json!({ "agrees": true, "outcome": "same", "output_class": "canonical_json", "deadline_passed": false, "status": "SUCCESS", "violation": null, "differences": [] });
     assert_eq!((exit, &findings["rerun"]), (0, &agreed));
     // A worker who never did the work, and whose envelope is right in every other way.
     envelope["output"] = json!({ "sum": 7 });
@@ -223,6 +223,9 @@ fn a_rerun_agrees_with_the_truth_and_not_with_a_lie() {
     let differences = findings["rerun"]["differences"].as_array().unwrap();
     assert_eq!(differences.len(), 1, "{findings:#}");
     assert_eq!(differences[0]["field"], "output");
+    assert_eq!(findings["rerun"]["outcome"], "different");
+    let first = json!({ "pointer": "/output/sum", "claimed": 7, "found": 6, "missing": null });
+    assert_eq!(findings["rerun"]["first_difference"], first);
 }
 
 #[test]

@@ -80,6 +80,8 @@ pub enum ErrorCode {
     EnvelopeInvalid,
     #[serde(rename = "config.invalid")]
     ConfigInvalid,
+    #[serde(rename = "policy.refused")]
+    PolicyRefused,
     #[serde(rename = "backend.unavailable")]
     BackendUnavailable,
     #[serde(rename = "backend.unsupported_task")]
@@ -120,7 +122,7 @@ struct Entry {
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::InputInvalid,
         Self::InputUnreadable,
         Self::InputMalformedJson,
@@ -129,6 +131,7 @@ impl ErrorCode {
         Self::PayloadExpired,
         Self::EnvelopeInvalid,
         Self::ConfigInvalid,
+        Self::PolicyRefused,
         Self::BackendUnavailable,
         Self::BackendUnsupportedTask,
         Self::LimitUnenforceable,
@@ -173,6 +176,7 @@ impl ErrorCode {
             | Self::PayloadExpired
             | Self::EnvelopeInvalid
             | Self::ConfigInvalid
+            | Self::PolicyRefused
             | Self::BackendUnavailable
             | Self::BackendUnsupportedTask
             | Self::LimitUnenforceable
@@ -230,6 +234,11 @@ impl ErrorCode {
                 "config.invalid",
                 "The configuration has an unknown key or a value that cannot be used.",
                 "Correct the key that the message names; `cofferdam config show` prints where each value comes from.",
+            ),
+            Self::PolicyRefused => (
+                "policy.refused",
+                "The mode in force forbids what was asked for; nothing has run.",
+                "The message names the rule and what it allows; `cofferdam policy show` prints the whole policy and who set it.",
             ),
             Self::BackendUnavailable => (
                 "backend.unavailable",

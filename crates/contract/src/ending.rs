@@ -100,6 +100,16 @@ impl Ending {
             Self::NeverStarted(_) => "never_started",
         }
     }
+
+    /// One word and its detail: `exited:0`, `signaled:11`, `stopped:memory`, `never_started:program.not_found`.
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Exited { code } => format!("exited:{code}"),
+            Self::Signaled { signal } => format!("signaled:{signal}"),
+            Self::Stopped(cause) => format!("stopped:{}", cause.name()),
+            Self::NeverStarted(failure) => format!("never_started:{}", failure.code().as_str()),
+        }
+    }
 }
 
 impl StopCause {

@@ -22,6 +22,7 @@ pub enum LimitName {
     Disk,
     OpenFiles,
     Cpus,
+    DiskIo,
 }
 
 /// One mechanism that holds a limit.
@@ -49,6 +50,8 @@ pub enum Enforcer {
     WasmTable,
     /// A WebAssembly program has no means to pass this limit.
     WasmAbsent,
+    /// Control groups of version 1 hold what is written past the page cache, and all reads; what the kernel writes back later is nobody's.
+    Cgroup1Direct,
     /// The container daemon, which has the kernel hold it.
     Docker,
     /// Asked for, not enforceable here, and the caller said that this is all right.
@@ -68,7 +71,7 @@ pub type Enforcement = BTreeMap<LimitName, EnforcedBy>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownName {
     #[error(
-        "`{text}` is not a limit; write wall_time, cpu_time, memory, output, processes, disk, open_files or cpus"
+        "`{text}` is not a limit; write wall_time, cpu_time, memory, output, processes, disk, open_files, cpus or disk_io"
     )]
     Limit { text: String },
     #[error(
@@ -78,7 +81,7 @@ pub enum UnknownName {
 }
 
 impl Enforcer {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Supervisor,
         Self::Cgroup1,
         Self::Cgroup2,
@@ -91,6 +94,7 @@ impl Enforcer {
         Self::WasmMemory,
         Self::WasmTable,
         Self::WasmAbsent,
+        Self::Cgroup1Direct,
         Self::Docker,
         Self::Waived,
         Self::Unlimited,
@@ -110,6 +114,7 @@ impl Enforcer {
             Self::WasmMemory => "wasm-memory",
             Self::WasmTable => "wasm-table",
             Self::WasmAbsent => "wasm-absent",
+            Self::Cgroup1Direct => "cgroup1-direct",
             Self::Docker => "docker",
             Self::Waived => "waived",
             Self::Unlimited => "unlimited",
@@ -118,7 +123,7 @@ impl Enforcer {
 }
 
 impl LimitName {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::WallTime,
         Self::CpuTime,
         Self::Memory,
@@ -127,6 +132,7 @@ impl LimitName {
         Self::Disk,
         Self::OpenFiles,
         Self::Cpus,
+        Self::DiskIo,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -139,6 +145,7 @@ impl LimitName {
             Self::Disk => "disk",
             Self::OpenFiles => "open_files",
             Self::Cpus => "cpus",
+            Self::DiskIo => "disk_io",
         }
     }
 }

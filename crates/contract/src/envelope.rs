@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::canonical::{self, Digest, NotCanonical};
 use crate::ending::{Ending, LimitValue};
 use crate::enforcement::Enforcement;
+use crate::output_class::OutputClass;
 use crate::output_format::OutputFormat;
 use crate::payload::{ExecutionPayload, limit_field};
 use crate::problem::{Problem, Problems};
@@ -62,6 +63,44 @@ pub struct ResultEnvelope {
     pub enforced_by: Enforcement,
     /// What the program wrote before it failed or was stopped; null after success.
     pub partial_output: Option<PartialOutput>,
+    /// By what this was made; older workers do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub produced_by: Option<ProducedBy>,
+    /// Lowercase hexadecimal SHA-256 over what the program wrote to stdout; where the payload's `output_class` is `exact`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
+    pub stdout_sha256: Option<String>,
+    /// The answer of an earlier run, given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<CachedFrom>,
+    /// A signed line about all of this that can stand alone; `cofferdam receipt check` reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = crate::receipt::LONGEST))]
+    pub receipt: Option<String>,
+}
+
+/// What made an envelope.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProducedBy {
+    #[schemars(length(max = 32))]
+    pub engine_version: String,
+    #[schemars(length(max = 32))]
+    pub backend: String,
+    /// How the run ended, in one word and its detail: `exited:0`, `stopped:memory`.
+    #[schemars(length(max = 64))]
+    pub ending: String,
+    #[schemars(length(max = 64))]
+    pub run_id: String,
+}
+
+/// Where an answer comes from that no run was made for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CachedFrom {
+    /// The run that gave it first.
+    #[schemars(length(max = 64))]
+    pub run_id: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -84,6 +123,9 @@ pub struct Answerer {
     pub result_id: String,
     pub worker_id: String,
 }
+
+/// Of the engine that this is built into; the crates of the workspace have one version.
+pub const ENGINE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub const MAX_LOG_LINES: usize = 100;
 pub const MAX_LOG_LINE_CHARACTERS: usize = 1024;
@@ -127,6 +169,16 @@ impl ResultEnvelope {
             completed_at: run.ended_at.clone(),
             verdict: decision.verdict,
             enforced_by: run.enforced_by.clone(),
+            produced_by: Some(ProducedBy {
+                engine_version: ENGINE_VERSION.to_owned(),
+                backend: run.backend.clone(),
+                ending: run.ending.brief(),
+                run_id: run.run_id.clone(),
+            }),
+            stdout_sha256: (payload.output_class == OutputClass::Exact)
+                .then(|| Digest::of(&run.stdout.bytes().unwrap_or_default()).hex()),
+            cached: run.cached.clone(),
+            receipt: None,
         })
     }
 

@@ -11,6 +11,7 @@ use crate::envelope::{
     proof_of_work,
 };
 use crate::ids::id_problem;
+use crate::output_class::OutputClass;
 use crate::output_format::OutputFormat;
 use crate::payload::{ExecutionPayload, parse_utc};
 use crate::problem::Problem;
@@ -34,6 +35,7 @@ pub(crate) fn problems(envelope: &ResultEnvelope, payload: &ExecutionPayload) ->
     check_output(envelope, payload, &mut found);
     check_partial(envelope, &mut found);
     check_logs(envelope, &mut found);
+    check_bytes(envelope, payload, &mut found);
     if parse_utc(&envelope.completed_at).is_none() {
         let fix = "is not an RFC 3339 time in UTC; write one such as 2026-01-31T12:00:00Z";
         found.push(Problem::new("completed_at", &envelope.completed_at, fix));
@@ -188,6 +190,40 @@ fn check_output(envelope: &ResultEnvelope, payload: &ExecutionPayload, found: &m
             ..problem
         };
         found.extend(schema.problems(&envelope.output).into_iter().map(in_output));
+    }
+}
+
+/// The hash of what was written, where the payload wants it and as far as it can be made again from the output.
+fn check_bytes(envelope: &ResultEnvelope, payload: &ExecutionPayload, found: &mut Vec<Problem>) {
+    let is_wanted = payload.output_class == OutputClass::Exact;
+    match &envelope.stdout_sha256 {
+        None if is_wanted && envelope.status == Status::Success => {
+            let fix = "is missing; the payload compares the bytes of its output";
+            found.push(Problem::new("stdout_sha256", "nothing", fix));
+        }
+        Some(hash) if envelope.status == Status::Success => {
+            let plain = match payload.expected_output_format {
+                OutputFormat::Anything => written(&envelope.output),
+                OutputFormat::Schema(_) => None,
+            };
+            let hashed = plain.map(|bytes| canonical::Digest::of(&bytes).hex());
+            if hashed.is_some_and(|hashed| hashed != *hash) {
+                let fix = "is not the hash of the output's stdout";
+                found.push(Problem::new("stdout_sha256", hash, fix));
+            }
+        }
+        None | Some(_) => {}
+    }
+}
+
+/// What the program wrote, out of an output that is nothing else.
+fn written(output: &Value) -> Option<Vec<u8>> {
+    match output.get("stdout")? {
+        Value::String(text) => Some(text.clone().into_bytes()),
+        encoded => {
+            let base64 = encoded.get("base64")?.as_str()?;
+            data_encoding::BASE64.decode(base64.as_bytes()).ok()
+        }
     }
 }
 

@@ -117,6 +117,12 @@ fn a_success_serializes_whole() {
             "verdict": null,
             "enforced_by": {"memory": "cgroup2"},
             "partial_output": null,
+            "produced_by": {
+                "engine_version": crate::envelope::ENGINE_VERSION,
+                "backend": "native",
+                "ending": "exited:0",
+                "run_id": "run-1",
+            },
         })
     );
 }

@@ -1,19 +1,29 @@
 //! The contract between whoever asks for work and whoever does it: pure data and decisions, no I/O.
 
+pub mod address;
 pub mod canonical;
 pub mod codes;
+pub mod comparison;
 mod decimal;
 pub mod ending;
 pub mod enforcement;
 pub mod envelope;
 mod envelope_check;
 mod fields;
+pub mod host_pattern;
 pub mod ids;
+pub mod io_rates;
 mod json_path;
+pub mod kept_record;
 pub mod limits;
+pub mod mode;
+pub mod network;
+pub mod network_record;
+pub mod output_class;
 pub mod output_format;
 pub mod payload;
 pub mod problem;
+pub mod receipt;
 pub mod record;
 pub mod request;
 mod request_check;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::enforcement::LimitName;
+use crate::io_rates::IoRates;
 use crate::problem::Problem;
 use crate::units::{Bytes, Cap, CpuShare, format_duration};
 
@@ -23,6 +24,8 @@ pub struct Limits {
     pub disk: Cap<Bytes>,
     pub open_files: Cap<u64>,
     pub cpus: Cap<CpuShare>,
+    /// Of the devices that hold the workspace and what is mounted.
+    pub disk_io: Cap<IoRates>,
 }
 
 /// The range of a limit, both ends allowed.
@@ -43,6 +46,7 @@ impl Limits {
         disk: Cap::AtMost(Bytes::new(1 << 30)),
         open_files: Cap::AtMost(1024),
         cpus: Cap::Unlimited,
+        disk_io: Cap::Unlimited,
     };
 
     /// `cofferdam run` streams its output instead of keeping it, so it may be larger.
@@ -106,6 +110,7 @@ impl Limits {
         ]
         .into_iter()
         .flatten()
+        .chain(self.disk_io.at_most().and_then(|rates| rates.problem()))
         .collect()
     }
 }
@@ -167,6 +172,7 @@ mod tests {
             disk: Cap::Unlimited,
             open_files: Cap::Unlimited,
             cpus: Cap::Unlimited,
+            disk_io: Cap::Unlimited,
         };
         assert_eq!(unlimited.problems(), []);
     }
@@ -189,6 +195,7 @@ mod tests {
             disk: Cap::AtMost(Bytes::new((64 << 10) - 1)),
             open_files: Cap::AtMost(7),
             cpus: Cap::AtMost(CpuShare::from_milli(9).unwrap()),
+            disk_io: Cap::AtMost(IoRates::EMPTY),
         };
         let found: Vec<_> = small.problems().iter().map(Problem::to_string).collect();
         assert_eq!(
@@ -202,6 +209,7 @@ mod tests {
                 "disk: is below 64 KiB; ask for at least 64 KiB (got `65535 B`)",
                 "open_files: is below 8; ask for at least 8 (got `7`)",
                 "cpus: is below 0.01; ask for at least 0.01 (got `0.009`)",
+                "disk_io: names no rate; write one such as `read_bps=10m` (got ``)",
             ]
         );
     }
@@ -217,6 +225,10 @@ mod tests {
             disk: Cap::AtMost(Bytes::new(u64::MAX)),
             open_files: Cap::AtMost(u64::MAX),
             cpus: Cap::AtMost(CpuShare::from_milli(4_096_001).unwrap()),
+            disk_io: Cap::AtMost(IoRates {
+                read_bps: Some(u64::MAX),
+                ..IoRates::EMPTY
+            }),
         };
         let found: Vec<_> = large.problems().into_iter().map(|p| p.field).collect();
         assert_eq!(found, LimitName::ALL.map(|l| l.as_str().to_owned()));
@@ -232,6 +244,10 @@ mod tests {
             disk: Cap::AtMost(Limits::DISK.min),
             open_files: Cap::AtMost(Limits::OPEN_FILES.min),
             cpus: Cap::AtMost(CpuShare::from_milli(Limits::CPUS_MILLI.min).unwrap()),
+            disk_io: Cap::AtMost(IoRates {
+                write_iops: Some(1),
+                ..IoRates::EMPTY
+            }),
         }
     }
 
@@ -245,6 +261,10 @@ mod tests {
             disk: Cap::AtMost(Limits::DISK.max),
             open_files: Cap::AtMost(Limits::OPEN_FILES.max),
             cpus: Cap::AtMost(CpuShare::from_milli(Limits::CPUS_MILLI.max).unwrap()),
+            disk_io: Cap::AtMost(IoRates {
+                read_bps: Some(IoRates::MAX_BPS),
+                ..IoRates::EMPTY
+            }),
         }
     }
 }

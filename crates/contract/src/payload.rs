@@ -11,6 +11,7 @@ use crate::enforcement::LimitName;
 use crate::fields::Fields;
 use crate::ids::id_problem;
 use crate::limits::Limits;
+use crate::output_class::OutputClass;
 use crate::output_format::OutputFormat;
 use crate::problem::Problem;
 use crate::request::Network;
@@ -32,6 +33,20 @@ pub struct ExecutionPayload {
     /// After this nobody starts it any more.
     pub deadline: Timestamp,
     pub task: Task,
+    /// When two answers count as the same.
+    pub output_class: OutputClass,
+    pub purity: Purity,
+}
+
+/// What whoever wrote the payload says about running it twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Purity {
+    #[default]
+    Unsaid,
+    /// The same answer each time: one that is known may be given again.
+    Pure,
+    /// Another answer each time; two of them cannot be compared.
+    Varies,
 }
 
 /// Whether the work may change the workspace. Its private scratch space it may always write to.
@@ -57,7 +72,7 @@ pub(crate) enum Presence {
 }
 
 /// Every field, in the order in which sealing writes them.
-pub(crate) const WIRE_FIELDS: [WireField; 18] = {
+pub(crate) const WIRE_FIELDS: [WireField; 20] = {
     use Presence::{Optional, Required};
     const fn field(name: &'static str, sealed: Presence, draft: Presence) -> WireField {
         WireField {
@@ -82,6 +97,8 @@ pub(crate) const WIRE_FIELDS: [WireField; 18] = {
         field("max_cpus", Optional, Optional),
         field("network_allowed", Optional, Optional),
         field("filesystem_write", Optional, Optional),
+        field(OutputClass::FIELD, Optional, Optional),
+        field("pure", Optional, Optional),
         field("created_at", Required, Optional),
         field("deadline", Required, Optional),
         field("digest", Required, Optional),
@@ -99,6 +116,8 @@ pub const fn limit_field(limit: LimitName) -> &'static str {
         LimitName::Disk => "max_disk_mb",
         LimitName::OpenFiles => "max_open_files",
         LimitName::Cpus => "max_cpus",
+        // No payload says it; whoever runs one may.
+        LimitName::DiskIo => "disk_io",
     }
 }
 
@@ -113,13 +132,16 @@ impl ExecutionPayload {
         let format = read_format(&mut fields);
         let limits = read_limits(&mut fields);
         let network = match fields.flag("network_allowed") {
-            true => Network::Allowed,
+            // How much that is, is for whoever runs it to say.
+            true => Network::full(),
             false => Network::Denied,
         };
         let filesystem_write = match fields.flag("filesystem_write") {
             true => FilesystemWrite::Allowed,
             false => FilesystemWrite::Denied,
         };
+        let output_class = read_output_class(&mut fields);
+        let purity = read_purity(&mut fields, &network, filesystem_write);
         let (created_at, deadline) = read_times(&mut fields);
         let _known = fields.optional("digest");
         let payload = || {
@@ -134,6 +156,8 @@ impl ExecutionPayload {
                 created_at: created_at?,
                 deadline: deadline?,
                 task: task?,
+                output_class,
+                purity,
             })
         };
         match (payload(), fields.finish()) {
@@ -191,19 +215,57 @@ fn read_format(fields: &mut Fields<'_>) -> Option<OutputFormat> {
     }
 }
 
+fn read_output_class(fields: &mut Fields<'_>) -> OutputClass {
+    let read = fields.optional(OutputClass::FIELD).map(OutputClass::read);
+    match read {
+        Some(Err(found)) => {
+            fields.add(found);
+            OutputClass::default()
+        }
+        Some(Ok(class)) => class,
+        None => OutputClass::default(),
+    }
+}
+
+/// What can change or be changed from outside is not pure, whatever is said.
+fn read_purity(fields: &mut Fields<'_>, network: &Network, write: FilesystemWrite) -> Purity {
+    let Some(value) = fields.optional("pure") else {
+        return Purity::Unsaid;
+    };
+    match value.as_bool() {
+        Some(false) => Purity::Varies,
+        Some(true) => {
+            if *network != Network::Denied || write == FilesystemWrite::Allowed {
+                let fix = "contradicts network_allowed or filesystem_write; leave one of them out";
+                fields.problem("pure", value, fix);
+            }
+            Purity::Pure
+        }
+        None => {
+            fields.problem("pure", value, "is not a boolean; write true or false");
+            Purity::Unsaid
+        }
+    }
+}
+
 /// Limits that cannot be read keep their default for the moment: their problem is noted, so that they are never used.
 fn read_limits(fields: &mut Fields<'_>) -> Limits {
     let mut limits = Limits::DEFAULT;
     let mut given = Vec::new();
     for limit in LimitName::ALL {
+        if limit == LimitName::DiskIo {
+            continue;
+        }
         let name = limit_field(limit);
         let number = match limit {
             LimitName::WallTime | LimitName::CpuTime | LimitName::Memory | LimitName::Output => {
                 fields.number(name)
             }
-            LimitName::Processes | LimitName::Disk | LimitName::OpenFiles | LimitName::Cpus => {
-                fields.optional_number(name)
-            }
+            LimitName::Processes
+            | LimitName::Disk
+            | LimitName::OpenFiles
+            | LimitName::Cpus
+            | LimitName::DiskIo => fields.optional_number(name),
         };
         let Some(number) = number else { continue };
         match set_limit(&mut limits, limit, number) {
@@ -233,6 +295,7 @@ const fn limit_fix(limit: LimitName) -> &'static str {
         LimitName::Processes | LimitName::OpenFiles => {
             "is not a whole number that can be used; write one such as 100"
         }
+        LimitName::DiskIo => "is not part of a payload; remove it",
         LimitName::Cpus => {
             "is not a number of CPUs that can be used; write one such as 0.5 or 2, with at most three decimals"
         }
@@ -249,6 +312,7 @@ fn set_limit(limits: &mut Limits, limit: LimitName, number: &Number) -> Option<(
         LimitName::Disk => limits.disk = Cap::AtMost(bytes(number, 1 << 20)?),
         LimitName::Processes => limits.processes = Cap::AtMost(whole(number)?),
         LimitName::OpenFiles => limits.open_files = Cap::AtMost(whole(number)?),
+        LimitName::DiskIo => return None,
         LimitName::Cpus => {
             let milli = number.times(1000).filter(|scaled| scaled.exact)?.floor;
             limits.cpus = Cap::AtMost(CpuShare::from_milli(u32::try_from(milli).ok()?)?);

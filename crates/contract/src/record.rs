@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
 use crate::enforcement::Enforcement;
+use crate::envelope::CachedFrom;
+use crate::network_record::NetworkRecord;
 use crate::request::BackendName;
 use crate::signal::signal_name;
 use crate::units::Bytes;
@@ -50,8 +52,13 @@ pub struct RunRecord {
     pub trap: Option<String>,
     /// What was fixed for a run that was asked to be deterministic, and how; null otherwise.
     pub determinism: Option<BTreeMap<String, String>>,
+    /// What went out and came in, and what was turned away; null for a run without network.
+    pub network: Option<NetworkRecord>,
     /// Why this run is not in the history, or not whole; null when it is there, and when none was to be kept.
     pub unrecorded: Option<String>,
+    /// The run that gave this answer first, where it is given again; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<CachedFrom>,
 }
 
 /// What the engine has in hand when a run is over; [`RunRecord::new`] derives the rest from it.
@@ -174,7 +181,9 @@ impl RunRecord {
             ended_at: run.ended_at.to_string(),
             trap: None,
             determinism: None,
+            network: None,
             unrecorded: None,
+            cached: None,
         }
     }
 }
@@ -302,6 +311,7 @@ mod tests {
                 "ended_at": "2023-11-14T22:13:21.234Z",
                 "trap": null,
                 "determinism": null,
+                "network": null,
                 "unrecorded": null,
             })
         );

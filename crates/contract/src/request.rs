@@ -9,6 +9,7 @@ use crate::limits::Limits;
 use crate::problem::Problems;
 use crate::request_check;
 
+pub use crate::network::Network;
 pub use crate::request_check::{MAX_ARGUMENT_BYTES, MAX_ARGUMENTS_AND_ENV_BYTES};
 
 /// A request to run a command. Not yet checked: only [`Grant::new`] turns it into something that a backend accepts.
@@ -27,6 +28,7 @@ pub struct Request {
     pub workspace: Option<Workspace>,
     pub mounts: Vec<Mount>,
     pub backend: BackendName,
+    pub gpus: Gpus,
 }
 
 impl Request {
@@ -43,16 +45,54 @@ impl Request {
             workspace: None,
             mounts: Vec::new(),
             backend: BackendName::Native,
+            gpus: Gpus::None,
+        }
+    }
+
+    /// The same with this network, whatever it asks for.
+    #[must_use]
+    pub fn reaching(self, network: &Network) -> Self {
+        Self {
+            network: network.clone(),
+            ..self
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Network {
-    /// Loopback and nothing else.
-    Denied,
-    /// Asked for; no backend of this version can bound it, so it is refused.
-    Allowed,
+/// Which GPUs the program may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gpus {
+    None,
+    All,
+    /// By number, as the driver counts them.
+    Numbered(Vec<u32>),
+}
+
+impl Gpus {
+    /// `all`, or numbers with commas.
+    pub fn read(text: &str) -> Result<Self, String> {
+        const MOST: usize = 64;
+        let bad = || {
+            format!(
+                "`{}` names no GPU; write a number such as `0`, several as `0,1`, or `all`",
+                crate::problem::shorten(text)
+            )
+        };
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let number = |word: &str| match word.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => word.parse().map_err(|_| bad()),
+            false => Err(bad()),
+        };
+        let mut numbers: Vec<u32> = text.split(',').map(number).collect::<Result<_, _>>()?;
+        numbers.sort_unstable();
+        numbers.dedup();
+        match numbers.len() <= MOST {
+            true => Ok(Self::Numbered(numbers)),
+            false => Err(bad()),
+        }
+    }
 }
 
 /// What the program sees as `/`.
@@ -137,6 +177,7 @@ pub enum BackendName {
 #[derive(Debug)]
 pub struct Grant {
     request: Request,
+    seed: Option<u64>,
 }
 
 impl Workspace {
@@ -160,7 +201,24 @@ impl Grant {
     /// Checks the request as a whole and returns every problem at once. Whether paths exist is for the engine to find out.
     pub fn new(request: Request) -> Result<Self, Problems> {
         Problems::check(request_check::problems(&request))?;
-        Ok(Self { request })
+        Ok(Self {
+            request,
+            seed: None,
+        })
+    }
+
+    /// The same, to give the same each time, with randomness that begins at `seed`. Only backends that can promise something about that take it on.
+    pub fn deterministic(self, seed: u64) -> Result<Self, Problems> {
+        Problems::check(request_check::determinism_problems(&self.request))?;
+        Ok(Self {
+            seed: Some(seed),
+            ..self
+        })
+    }
+
+    /// Where randomness begins in a run that must give the same each time; `None` for one that need not.
+    pub fn seed(&self) -> Option<u64> {
+        self.seed
     }
 
     pub fn request(&self) -> &Request {
@@ -170,5 +228,19 @@ impl Grant {
     /// Gives the request to whoever carries it out.
     pub fn into_request(self) -> Request {
         self.request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_named_by_number_or_all_together() {
+        assert_eq!(Gpus::read("all"), Ok(Gpus::All));
+        assert_eq!(Gpus::read("2,0,2"), Ok(Gpus::Numbered(vec![0, 2])));
+        for bad in ["", "gpu0", "-1", "0,", "All", "99999999999"] {
+            assert!(Gpus::read(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -5,7 +5,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::problem::{Problem, shorten};
-use crate::request::{BackendName, Mount, Network, Request, Root, Workspace, WorkspaceAccess};
+use crate::request::{
+    BackendName, Gpus, Mount, Network, Request, Root, Workspace, WorkspaceAccess,
+};
 
 /// The kernel's `MAX_ARG_STRLEN` of 32 pages, without the NUL that ends the string.
 pub const MAX_ARGUMENT_BYTES: usize = 131_072 - 1;
@@ -36,15 +38,54 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
         check_image(request, &mut found);
     }
     found.extend(request.limits.problems());
-    match request.network {
-        Network::Denied => {}
-        Network::Allowed => found.push(Problem::new(
-            "network_allowed",
-            true,
-            "this version runs without network; leave network_allowed false",
-        )),
+    let shows_gpus = matches!(request.backend, BackendName::Native | BackendName::Docker);
+    if request.gpus != Gpus::None && !shows_gpus {
+        let fix =
+            "GPUs are shown by the native and docker backends; use one of them, or leave it out";
+        found.push(Problem::new("gpus", request.backend.as_str(), fix));
     }
+    check_network(request, &mut found);
     found
+}
+
+/// Only walls of our own have a door that we can watch.
+fn check_network(request: &Request, found: &mut Vec<Problem>) {
+    if request.network == Network::Denied {
+        return;
+    }
+    found.extend(request.network.problems());
+    match request.backend {
+        BackendName::Native => {}
+        BackendName::Bubblewrap
+        | BackendName::Gvisor
+        | BackendName::Host
+        | BackendName::Wasm
+        | BackendName::Docker => {
+            let fix = format!(
+                "the {} backend cannot bound what is reached; use --backend native, or deny the network",
+                request.backend.as_str()
+            );
+            found.push(Problem::new("network", &request.network, fix));
+        }
+    }
+}
+
+/// Who can be asked to give the same each time.
+pub(crate) fn determinism_problems(request: &Request) -> Vec<Problem> {
+    let why = match request.backend {
+        BackendName::Native | BackendName::Wasm if request.network != Network::Denied => {
+            let fix = "what comes over a network is never the same; leave --net out";
+            return vec![Problem::new("deterministic", &request.network, fix)];
+        }
+        BackendName::Native | BackendName::Wasm => return Vec::new(),
+        BackendName::Bubblewrap | BackendName::Docker => {
+            "its filter asks nobody, so time and randomness cannot be answered"
+        }
+        BackendName::Gvisor => "its kernel has clocks and randomness of its own",
+        BackendName::Host => "it shows the program the machine as it is",
+    };
+    let fix = format!("{why}; say --backend native, or --backend wasm for a module");
+    vec![Problem::new("deterministic", request.backend.as_str(), fix)]
 }
 
 /// The part that a payload's task can be asked before anyone knows where it will run.
@@ -374,6 +415,7 @@ fn has_dot_component(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::enforcement::LimitName;
+    use crate::network::{Allowance, Hosts};
 
     use crate::request::{Grant, ImageRoot, MountAccess};
     use crate::units::{Bytes, Cap};
@@ -638,13 +680,21 @@ mod tests {
     }
 
     #[test]
-    fn network_is_refused_in_words() {
+    fn network_is_granted_only_where_it_can_be_bounded() {
         let mut networked = request();
-        networked.network = Network::Allowed;
-        assert_eq!(
-            Grant::new(networked).unwrap_err().to_string(),
-            "network_allowed: this version runs without network; leave network_allowed false (got `true`)"
-        );
+        networked.network = Network::full();
+        assert!(Grant::new(networked.clone()).is_ok());
+        for backend in [
+            BackendName::Bubblewrap,
+            BackendName::Gvisor,
+            BackendName::Host,
+        ] {
+            networked.backend = backend;
+            let problems = Grant::new(networked.clone()).unwrap_err();
+            let refused = problems.iter().find(|found| found.field == "network");
+            let fix = &refused.unwrap().fix;
+            assert!(fix.contains("cannot bound what is reached"), "{fix}");
+        }
     }
 
     #[test]
@@ -655,7 +705,7 @@ mod tests {
             r.cwd = Some("x".into());
             r.mounts = vec![mount("/"), mount("/tmp")];
             r.limits.memory = Cap::AtMost(Bytes::new(0));
-            r.network = Network::Allowed;
+            r.network = Network::Allowed(Allowance::new(Hosts::Listed(Vec::new())));
         });
         assert_eq!(
             found,
@@ -667,7 +717,7 @@ mod tests {
                 "mounts[0].target",
                 "mounts[1].target",
                 "memory",
-                "network_allowed"
+                "network"
             ]
         );
     }

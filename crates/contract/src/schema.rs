@@ -12,6 +12,7 @@ use crate::canonical::Digest;
 use crate::envelope::ResultEnvelope;
 use crate::ids::ID_PATTERN;
 use crate::limits::Limits;
+use crate::output_class::OutputClass;
 use crate::output_format;
 use crate::payload::{MAX_SCOPE_BYTES, Presence, WIRE_FIELDS, WireField};
 use crate::problem::Problem;
@@ -164,6 +165,11 @@ fn field_schema(name: &str, generator: &mut SchemaGenerator) -> Value {
         "filesystem_write" => flag(
             "Whether the work may change the workspace; its scratch space it may always write to.",
         ),
+        OutputClass::FIELD => OutputClass::schema(),
+        "pure" => json!({
+            "description": "true: the same answer each time, so that one that is known may be given again; false: another each time. Not with network_allowed or filesystem_write.",
+            "type": "boolean",
+        }),
         "created_at" => time("RFC 3339, UTC."),
         "deadline" => time(
             "RFC 3339, UTC; after it nobody starts the work. created_at plus max_runtime_seconds unless given.",
@@ -365,6 +371,17 @@ mod tests {
             ("max_cpus", json!(5000)),
             ("network_allowed", json!("no")),
             ("filesystem_write", json!(1)),
+            ("pure", json!("yes")),
+            ("pure", json!(null)),
+            ("output_class", json!("loose")),
+            ("output_class", json!(null)),
+            ("output_class", json!({"absolute_tolerance": -1})),
+            ("output_class", json!({"relative_tolerance": 1})),
+            ("output_class", json!({"relative_tolerance": "0.1"})),
+            ("output_class", json!({"unordered_arrays": "/a"})),
+            ("output_class", json!({"unordered_arrays": ["a"]})),
+            ("output_class", json!({"unordered_arrays": ["/a~2"]})),
+            ("output_class", json!({"tolerance": 1})),
             ("created_at", json!("2026-01-31")),
             ("deadline", json!("2026-01-31T12:00:00+01:00")),
             ("sudo", json!(true)),

@@ -190,7 +190,7 @@ impl Sealed {
         Ok(Request {
             limits: self.payload.limits.clone(),
             waived: place.waived,
-            network: self.payload.network,
+            network: self.payload.network.clone(),
             root: place.root,
             workspace: place.workspace.map(|path| Workspace { path, access }),
             backend: place.backend,

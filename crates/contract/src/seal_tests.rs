@@ -37,6 +37,8 @@ fn full() -> Value {
         "max_cpus": 1.5,
         "network_allowed": true,
         "filesystem_write": true,
+        "output_class": "exact",
+        "pure": false,
         "created_at": "2026-01-31T12:00:00Z",
         "deadline": "2026-02-01T12:00:00Z",
     })
@@ -110,9 +112,10 @@ fn a_full_draft_keeps_its_own_values() {
             disk: Cap::AtMost(Bytes::new(10 << 20)),
             open_files: Cap::AtMost(32),
             cpus: Cap::AtMost(CpuShare::from_milli(1500).unwrap()),
+            disk_io: Cap::Unlimited,
         }
     );
-    assert_eq!(payload.network, Network::Allowed);
+    assert_eq!(payload.network, Network::full());
     assert_eq!(payload.filesystem_write, FilesystemWrite::Allowed);
     assert_eq!(payload.created_at.to_string(), "2026-01-31T12:00:00Z");
     assert_eq!(payload.deadline.to_string(), "2026-02-01T12:00:00Z");
@@ -157,6 +160,23 @@ fn what_was_sealed_opens_as_the_same() {
             sealed.payload()
         );
     }
+}
+
+/// Sealed before a payload could say what the same output is, and whether it is pure.
+#[test]
+fn a_payload_without_the_newer_fields_has_the_digest_it_always_had() {
+    let mut draft = full();
+    for name in ["output_class", "pure"] {
+        draft.as_object_mut().unwrap().shift_remove(name);
+    }
+    let sealed = seal(draft).unwrap();
+    assert_eq!(
+        sealed.digest().to_string(),
+        "sha256:4d95d8748ac33c83c3a8286e10e499e3cbd1b670afd3bc07e1613dee2bff86a7"
+    );
+    assert!(sealed.json().get("output_class").is_none());
+    assert!(sealed.json().get("pure").is_none());
+    assert_eq!(open(sealed.json()).unwrap(), sealed);
 }
 
 #[test]
@@ -382,7 +402,7 @@ fn a_command_becomes_a_request_with_the_payloads_bounds() {
             cwd: Some("/work".into()),
             limits: sealed.payload().limits.clone(),
             waived: vec![LimitName::Disk],
-            network: Network::Allowed,
+            network: Network::full(),
             root: Root::HostUsr,
             workspace: Some(Workspace {
                 path: "/srv/w".into(),
@@ -390,6 +410,7 @@ fn a_command_becomes_a_request_with_the_payloads_bounds() {
             }),
             mounts: Vec::new(),
             backend: BackendName::Host,
+            gpus: crate::request::Gpus::None,
         }
     );
     let read_only = seal(small()).unwrap().to_request(place.clone()).unwrap();

@@ -1,5 +1,6 @@
 //! What is done when a container has ended and is still there: its state asked for, its program's last word found out, its files brought back.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use bollard::models::ContainerState;
@@ -14,7 +15,8 @@ use cofferdam_engine::error::EngineError;
 use jiff::Timestamp;
 
 use crate::course::{Failed, Finished, Place};
-use crate::files::{self, Manifest};
+use crate::files::{self, Manifest, Trouble};
+use crate::ready::Cancel;
 use crate::watch::Seen;
 use crate::{daemon, hold, last_word};
 
@@ -26,6 +28,7 @@ impl Place<'_> {
         seen: Seen,
         sent: Option<Manifest>,
         enforced_by: Enforcement,
+        cancel: Option<BorrowedFd<'_>>,
     ) -> Result<Finished, Failed> {
         let found = self
             .client
@@ -43,17 +46,14 @@ impl Place<'_> {
             }
             _ => None,
         };
-        let report = last_word::of(
-            self.client,
-            self.flavour,
+        let ended = last_word::Ended {
             id,
             code,
-            request,
-            self.image,
-            self.settings,
-        )
-        .await;
-        let (brought, trouble) = self.bring(request, id, sent).await;
+            has_printed: seen.has_printed,
+            sent: sent.as_ref(),
+        };
+        let report = self.last_word(&ended, request).await;
+        let (brought, trouble) = self.bring(request, id, sent, &seen, cancel).await;
         let mut end = self.end(
             Usage {
                 wall: lasted(&state).unwrap_or(seen.wall),
@@ -84,6 +84,8 @@ impl Place<'_> {
         request: &Request,
         id: &str,
         sent: Option<Manifest>,
+        seen: &Seen,
+        cancel: Option<BorrowedFd<'_>>,
     ) -> (Option<Brought>, Option<EngineError>) {
         let (Some(workspace), Some(sent)) = (&request.workspace, sent) else {
             return (None, None);
@@ -93,7 +95,17 @@ impl Place<'_> {
         }
         let client = daemon::patient(self.client, self.settings.pull_patience);
         let most = request.limits.disk.at_most().map(Bytes::get);
-        match files::bring(&client, id, workspace, sent, most).await {
+        let bringing = files::bring(&client, id, workspace, sent, most);
+        // Whoever ended the program wants what it left, but not to wait for long; it cannot be said twice.
+        let (limit, given_up) = match seen.cause {
+            Some(StopCause::Canceled) => (self.settings.patience, Cancel::new(None)),
+            _ => (self.settings.pull_patience, Cancel::new(cancel)),
+        };
+        let brought = tokio::select! {
+            brought = tokio::time::timeout(limit, bringing) => brought.unwrap_or(Err(Trouble::TooLong(limit))),
+            () = given_up.wished() => Err(Trouble::GivenUp),
+        };
+        match brought {
             Ok(brought) => {
                 let is_cow = workspace.access == WorkspaceAccess::CopyOnWrite;
                 let brought = Brought {

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use bollard::models::{
-    ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
-    MountTmpfsOptions, MountType, MountVolumeOptions, ResourcesUlimits,
+    ContainerCreateBody, DeviceRequest, HostConfig, HostConfigCgroupnsModeEnum,
+    HostConfigLogConfig, Mount, MountTmpfsOptions, MountType, MountVolumeOptions, ResourcesUlimits,
 };
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::request::{Request, Workspace};
+use cofferdam_contract::request::{Gpus, Request, Workspace};
 use cofferdam_contract::units::{Bytes, Cap};
 
 use crate::daemon::{Flavour, Maker};
@@ -117,6 +117,24 @@ pub(crate) fn body(wish: &Wish<'_>) -> ContainerCreateBody {
     }
 }
 
+/// As `docker run --gpus` asks for them.
+fn gpus(asked: &Gpus) -> Option<Vec<DeviceRequest>> {
+    let (count, ids) = match asked {
+        Gpus::None => return None,
+        Gpus::All => (Some(-1), None),
+        Gpus::Numbered(numbers) => {
+            let ids = numbers.iter().map(ToString::to_string).collect();
+            (None, Some(ids))
+        }
+    };
+    Some(vec![DeviceRequest {
+        count,
+        device_ids: ids,
+        capabilities: Some(vec![vec!["gpu".to_owned()]]),
+        ..Default::default()
+    }])
+}
+
 fn host_config(wish: &Wish<'_>) -> HostConfig {
     let limits = &wish.request.limits;
     let memory = limits.memory.at_most().map(|size| signed(size.get()));
@@ -162,6 +180,7 @@ fn host_config(wish: &Wish<'_>) -> HostConfig {
         }),
         auto_remove: Some(false),
         runtime: wish.settings.runtime.clone(),
+        device_requests: gpus(&wish.request.gpus),
         ..Default::default()
     }
 }

@@ -1,7 +1,7 @@
 //! What the daemon is told about a run, compared in whole values.
 
 use cofferdam_contract::limits::Limits;
-use cofferdam_contract::request::{BackendName, WorkspaceAccess};
+use cofferdam_contract::request::{BackendName, Gpus, WorkspaceAccess};
 use serde_json::{Value, json};
 
 use super::*;
@@ -112,6 +112,7 @@ fn what_is_unlimited_is_not_asked_for() {
         disk: Cap::Unlimited,
         open_files: Cap::Unlimited,
         cpus: Cap::Unlimited,
+        disk_io: Cap::Unlimited,
     };
     let asked = asked(&request, &Settings::default());
     let host = &asked["HostConfig"];
@@ -199,4 +200,18 @@ fn what_is_not_text_is_refused_by_name() {
         .collect();
     assert_eq!(fields, ["argv[1]", "env.A"]);
     assert!(check(&request(&["ä"])).is_ok());
+}
+
+#[test]
+fn gpus_are_asked_for_as_the_command_line_of_docker_does() {
+    assert_eq!(gpus(&Gpus::None), None);
+    let all = gpus(&Gpus::All).unwrap();
+    assert_eq!((all[0].count, &all[0].device_ids), (Some(-1), &None));
+    assert_eq!(all[0].capabilities, Some(vec![vec!["gpu".to_owned()]]));
+    let some = gpus(&Gpus::Numbered(vec![0, 2])).unwrap();
+    assert_eq!(some[0].count, None);
+    assert_eq!(
+        some[0].device_ids,
+        Some(vec!["0".to_owned(), "2".to_owned()])
+    );
 }

@@ -286,7 +286,7 @@ impl Place<'_> {
         let seen = watching.follow(open, attached, feed.as_mut()).await?;
         // What the program did not read is the caller's again.
         drop(feed);
-        self.finish(open.request(), &id, seen, sent, enforced_by)
+        self.finish(open.request(), &id, seen, sent, enforced_by, cancel)
             .await
     }
 

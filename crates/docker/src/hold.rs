@@ -57,10 +57,15 @@ pub(crate) fn enforcement(
         false => docker(),
     };
     hold(LimitName::Disk, is_limited(&limits.disk), disk);
+    hold(LimitName::DiskIo, is_limited(&limits.disk_io), docker());
     let mut unheld: Vec<(LimitName, String)> = warnings
         .iter()
         .filter_map(|warning| Some((about(warning)?, warning.clone())))
         .collect();
+    if is_limited(&limits.disk_io) {
+        let why = "which disks the daemon uses is not known from here";
+        unheld.push((LimitName::DiskIo, why.to_owned()));
+    }
     if writable(request) && workspace == Watched::No {
         let why =
             "the workspace is a volume of the daemon's, and its size cannot be looked at from here";

@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use rustix::io::Errno;
+use rustix::process::Pid;
+
 /// A process of a machine, for as long as both have been up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
@@ -26,12 +29,16 @@ impl Owner {
     /// This process.
     pub(crate) fn current() -> Self {
         let pid = std::process::id();
+        let born = match life(pid) {
+            Life::Since(born) => born,
+            Life::Over | Life::Hidden => 0,
+        };
         Self {
             machine: read("/etc/machine-id"),
             boot: read("/proc/sys/kernel/random/boot_id"),
             namespace: namespace(),
             pid,
-            born: born(pid).unwrap_or(0),
+            born,
         }
     }
 
@@ -60,8 +67,7 @@ impl Owner {
     /// Seen from the process `here`. A daemon may serve many machines, so what another one started is left to that one.
     pub(crate) fn presence(&self, here: &Self) -> Presence {
         if self.boot != here.boot {
-            let is_same_machine = !self.machine.is_empty() && self.machine == here.machine;
-            return match is_same_machine {
+            return match self.is_of_the_machine_of(here) {
                 true => Presence::Gone,
                 false => Presence::MayBeThere,
             };
@@ -69,10 +75,39 @@ impl Owner {
         if self.namespace != here.namespace {
             return Presence::MayBeThere;
         }
-        match born(self.pid) {
-            Some(born) if born == self.born => Presence::MayBeThere,
-            _ => Presence::Gone,
+        match life(self.pid) {
+            Life::Since(born) if born != self.born => Presence::Gone,
+            Life::Over => Presence::Gone,
+            Life::Since(_) | Life::Hidden => Presence::MayBeThere,
         }
+    }
+
+    /// Whether both have the same clock.
+    pub(crate) fn is_of_the_machine_of(&self, here: &Self) -> bool {
+        let is_same = |one: &str, other: &str| !one.is_empty() && one == other;
+        is_same(&self.boot, &here.boot) || is_same(&self.machine, &here.machine)
+    }
+}
+
+/// What can be seen of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// In clock ticks since boot.
+    Since(u64),
+    Over,
+    /// It has the number, and whose it is cannot be read.
+    Hidden,
+}
+
+/// /proc may be mounted so that others' processes are not in it; signals still tell whether there is one.
+fn life(pid: u32) -> Life {
+    if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
+        return from_stat(&stat).unwrap_or(Life::Hidden);
+    }
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    match pid.map(rustix::process::test_kill_process) {
+        Some(Err(Errno::SRCH)) => Life::Over,
+        Some(_) | None => Life::Hidden,
     }
 }
 
@@ -88,15 +123,14 @@ fn namespace() -> String {
 }
 
 /// The 22nd field of `stat`; the second, the name, may hold anything and ends at the last parenthesis.
-fn born(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn from_stat(stat: &str) -> Option<Life> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
     if state == "Z" || state == "X" {
-        return None;
+        return Some(Life::Over);
     }
-    fields.nth(18)?.parse().ok()
+    Some(Life::Since(fields.nth(18)?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -114,15 +148,62 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
+        let Life::Since(born) = life(child.id()) else {
+            panic!("it cannot be seen");
+        };
         let owner = Owner {
             pid: child.id(),
-            born: born(child.id()).unwrap(),
+            born,
             ..here.clone()
         };
         assert_eq!(owner.presence(&here), Presence::MayBeThere);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(owner.presence(&here), Presence::Gone);
+    }
+
+    /// Runs itself again as somebody else, who sees nobody's processes but their own.
+    #[test]
+    fn an_owner_that_hides_from_us_is_not_gone() {
+        const LABEL: &str = "OWNER_THAT_HIDES";
+        const ENDED: &str = "OWNER_THAT_ENDED";
+        if let (Ok(hidden), Ok(ended)) = (std::env::var(LABEL), std::env::var(ENDED)) {
+            let here = Owner::current();
+            let [hidden, ended] = [hidden, ended].map(|label| Owner::from_label(&label).unwrap());
+            assert!(!fs::exists(format!("/proc/{}", hidden.pid)).unwrap());
+            assert_eq!(hidden.presence(&here), Presence::MayBeThere);
+            assert_eq!(ended.presence(&here), Presence::Gone);
+            return;
+        }
+        if !rustix::process::geteuid().is_root() {
+            return cofferdam_testkit::docker::skip::<()>("root").unwrap_or_default();
+        }
+        let here = Owner::current();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let ended = Owner {
+            pid: ended.id(),
+            ..here.clone()
+        };
+        // Where anybody may execute it.
+        let dir = tempfile::tempdir().unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(dir.path(), open).unwrap();
+        let copy = dir.path().join("test");
+        fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        let again = "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\"";
+        let name = "owner::tests::an_owner_that_hides_from_us_is_not_gone";
+        let output = std::process::Command::new("unshare")
+            .args(["--mount", "sh", "-ec", again, "sh"])
+            .arg(&copy)
+            .args(["--exact", name])
+            .env(LABEL, here.to_label())
+            .env(ENDED, ended.to_label())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{output:?}");
+        assert!(said.contains("1 passed"), "{said}");
     }
 
     #[test]

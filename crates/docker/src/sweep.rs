@@ -19,7 +19,6 @@ pub(crate) async fn sweep_best_effort(client: &Docker, here: &Owner, now: u64) {
         .filters(&ours)
         .build();
     let containers = client.list_containers(Some(listing)).await;
-    let mut removed = false;
     for container in containers.unwrap_or_default() {
         let labels = container.labels.unwrap_or_default();
         if let (Some(id), true) = (container.id, is_orphan(&labels, here, now)) {
@@ -28,13 +27,9 @@ pub(crate) async fn sweep_best_effort(client: &Docker, here: &Owner, now: u64) {
                 .v(true)
                 .build();
             let _ = client.remove_container(&id, Some(how)).await;
-            removed = true;
         }
     }
-    // A volume goes with its container; one alone is what a crash of the daemon itself leaves.
-    if !removed {
-        return;
-    }
+    // A volume goes with its container; one alone is what is left of a container that somebody else removed.
     let listing = ListVolumesOptionsBuilder::default().filters(&ours).build();
     let volumes = client.list_volumes(Some(listing)).await;
     let volumes = volumes.ok().and_then(|found| found.volumes);
@@ -46,12 +41,20 @@ pub(crate) async fn sweep_best_effort(client: &Docker, here: &Owner, now: u64) {
     }
 }
 
+/// For clocks that are not ours: they may be wrong, or in another zone.
+const SLACK_FOR_STRANGERS: u64 = 24 * 60 * 60;
+
 fn is_orphan(labels: &HashMap<String, String>, here: &Owner, now: u64) -> bool {
+    let owner = labels.get(OWNER).and_then(|label| Owner::from_label(label));
+    let is_of_here = |owner: &Owner| owner.is_of_the_machine_of(here);
+    let slack = match owner.as_ref().is_some_and(is_of_here) {
+        true => 0,
+        false => SLACK_FOR_STRANGERS,
+    };
     let until = labels.get(UNTIL).and_then(|until| until.parse().ok());
-    if until.is_some_and(|until: u64| until < now) {
+    if until.is_some_and(|until: u64| until.saturating_add(slack) < now) {
         return true;
     }
-    let owner = labels.get(OWNER).and_then(|label| Owner::from_label(label));
     owner.is_some_and(|owner| owner.presence(here) == Presence::Gone)
 }
 
@@ -60,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_time_is_over_is_an_orphan_whoever_owns_it() {
+    fn whose_time_is_over_is_an_orphan_and_a_strangers_clock_may_be_wrong_by_hours() {
         let here = Owner::current();
         let labels = |until: &str| {
             HashMap::from([
@@ -72,5 +75,16 @@ mod tests {
         assert!(!is_orphan(&labels("100"), &here, 100));
         assert!(!is_orphan(&labels("soon"), &here, 100));
         assert!(!is_orphan(&HashMap::new(), &here, 100));
+
+        let stranger = HashMap::from([
+            (OWNER.to_owned(), "m/b/1/1/1".to_owned()),
+            (UNTIL.to_owned(), "99".to_owned()),
+        ]);
+        let nobody = HashMap::from([(UNTIL.to_owned(), "99".to_owned())]);
+        for labels in [stranger, nobody] {
+            assert!(!is_orphan(&labels, &here, 100));
+            assert!(!is_orphan(&labels, &here, 99 + SLACK_FOR_STRANGERS));
+            assert!(is_orphan(&labels, &here, 100 + SLACK_FOR_STRANGERS));
+        }
     }
 }

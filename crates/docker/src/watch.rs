@@ -44,6 +44,8 @@ pub(crate) struct Seen {
     pub(crate) code: i64,
     pub(crate) wall: Duration,
     pub(crate) counted: Counted,
+    /// Whether the program printed anything. An init says on the other stream what it could not execute.
+    pub(crate) has_printed: bool,
 }
 
 /// What whoever watches is told, at most this often.
@@ -97,6 +99,8 @@ impl Watching<'_> {
                     Some(Err(_)) | None => is_closed = true,
                 },
                 () = room(reader.as_ref()), if reader.is_some() => {
+                    // Nobody listened while the reader was full: what is said next is still to come.
+                    state.heard = Instant::now();
                     if let Taken::Stop(cause) = open.pass_on() {
                         state.stop(cause);
                     }
@@ -173,8 +177,10 @@ struct State<'a, 'w> {
     lost: Option<Instant>,
     next_look: Instant,
     next_sample: Instant,
+    /// When there was a word last, or nobody to listen to one.
     heard: Instant,
     has_given_up: bool,
+    has_printed: bool,
 }
 
 impl<'a, 'w> State<'a, 'w> {
@@ -199,6 +205,7 @@ impl<'a, 'w> State<'a, 'w> {
             next_sample: now,
             heard: now,
             has_given_up: false,
+            has_printed: false,
             limits,
         }
     }
@@ -242,6 +249,7 @@ impl<'a, 'w> State<'a, 'w> {
             // The daemon's own words, or an echo: not the program's output.
             LogOutput::StdIn { .. } | LogOutput::Console { .. } => return,
         };
+        self.has_printed |= stream == Stream::Stdout && !bytes.is_empty();
         let mut taken = open.take(stream, &bytes);
         if taken == Taken::Open {
             taken = open.pass_on();
@@ -354,6 +362,7 @@ impl<'a, 'w> State<'a, 'w> {
             code,
             wall: at.saturating_duration_since(self.watching.started),
             counted: self.meter.counted(),
+            has_printed: self.has_printed,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Start reading in [`pipeline`].
 
 pub mod backend;
+mod block_device;
 mod bubblewrap;
 pub mod capture;
 mod changes;
@@ -13,18 +14,22 @@ mod disk_walk;
 pub mod doctor;
 pub mod error;
 mod feed;
+mod fixed;
+mod gpu;
 mod gvisor;
 pub mod host;
 mod live_usage;
 mod memory_count;
 mod native;
 mod outer;
+mod outlet;
 pub mod pipeline;
 mod plan;
 pub mod pool;
 mod program;
 mod reach;
 pub mod recording;
+mod rlimits;
 mod settle;
 mod stand;
 mod supervise;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::{FinishedRun, RunRecord};
-use cofferdam_contract::request::{Grant, MountAccess, Request, WorkspaceAccess};
+use cofferdam_contract::request::{Grant, MountAccess, Network, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
 use cofferdam_store::RunId;
 use cofferdam_sys::blueprint::{Isolation, Privileged};
@@ -35,7 +35,9 @@ use crate::changes;
 use crate::disk::Growth;
 use crate::error::EngineError;
 use crate::feed::Feed;
+use crate::fixed::Answers;
 use crate::host::Host;
+use crate::outlet::Outlet;
 use crate::plan::{self, Channel, Enclosure, Plan};
 use crate::pool::Seat;
 use crate::stand::Stand;
@@ -182,6 +184,10 @@ fn start<'a>(
     {
         hand_over(uid, gid, ends.into_iter().flatten())?;
     }
+    let seed = match &enclosure {
+        Enclosure::Walls(walls) => walls.seed,
+        Enclosure::None(_) => None,
+    };
     let children_before = adopt_orphans(&enclosure)?;
     let copied = seat.as_ref().and_then(Seat::copied);
     let clearing = match seat {
@@ -208,12 +214,17 @@ fn start<'a>(
             hand_over(uid, gid, ends.into_iter().flatten())?;
         }
         terms.isolation = walls::isolation(&identity, &terms.request.root, host);
+        if terms.request.network != Network::Denied {
+            let network = terms.request.network.to_string();
+            terms.isolation.insert("network".to_owned(), network);
+        }
         if let Some(name) = copied {
             terms
                 .isolation
                 .insert("start".to_owned(), format!("copy of a waiting {name}"));
         }
     }
+    let fixed = seed.map(Answers::new);
     // Fits in while the sandbox takes its last steps; earlier, it would be in the way of the first.
     let recorder = streams
         .recording
@@ -250,6 +261,7 @@ fn start<'a>(
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
         recorder,
         watch,
+        outlet: Outlet::new(&terms.request.network),
         attended,
         cancel: streams.cancel,
         children_before,
@@ -258,6 +270,7 @@ fn start<'a>(
         group,
         janitor,
         told,
+        fixed,
         clearing,
     })
 }
@@ -279,7 +292,8 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
             .entry("proc".to_owned())
             .or_insert_with(|| proc.to_owned());
     }
-    RunRecord::new(FinishedRun {
+    let determinism = ended.determinism.take();
+    let mut record = RunRecord::new(FinishedRun {
         run_id: birth.run_id.to_string(),
         backend: ended.terms.request.backend,
         ending: ended.ending,
@@ -293,7 +307,10 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
         changes,
         started_at: birth.started_at,
         ended_at: whole_micros(Timestamp::now()),
-    })
+    });
+    record.network = ended.network;
+    record.determinism = determinism;
+    record
 }
 
 /// Which end of a pipe stays with the supervisor; that end never blocks.

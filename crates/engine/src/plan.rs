@@ -1,8 +1,9 @@
 //! From a grant to a plan: what will be built, which limit is held by what, and the refusal of a limit that nothing here can hold.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
 use cofferdam_contract::request::{BackendName, Grant, MountAccess, Request, WorkspaceAccess};
@@ -14,12 +15,17 @@ use cofferdam_sys::protocol::RESULT_FD;
 use cofferdam_sys::seccomp::{Listener, Variant, Variants};
 use rustix::process::Resource;
 
+use crate::block_device;
 use crate::bubblewrap;
 use crate::error::EngineError;
+use crate::fixed;
+use crate::gpu;
 use crate::gvisor;
 use crate::host::Host;
 use crate::outer::Attended;
+use crate::outlet;
 use crate::program;
+use crate::rlimits::{FIXED_RLIMITS, lowered, rlimits};
 use crate::walls::Walls;
 
 /// Everything that is decided before anything is started.
@@ -72,9 +78,6 @@ pub(crate) struct Terms {
     pub(crate) parallelism: u32,
 }
 
-/// A process that escapes the supervisor's attention still meets this, one second after the limit.
-const CPU_BACKSTOP: Duration = Duration::from_secs(1);
-
 /// Makes the plan, or says which limit cannot be held here and what would change that.
 pub(crate) fn plan(
     grant: Grant,
@@ -82,7 +85,14 @@ pub(crate) fn plan(
     evidence: Evidence,
     channel: Channel,
 ) -> Result<Plan, EngineError> {
+    let seed = grant.seed();
     let mut request = grant.into_request();
+    if let Some(seed) = seed {
+        let is_set = |name: &OsString| request.env.iter().any(|(set, _)| set == name);
+        let mut added = fixed::variables(seed);
+        added.retain(|(name, _)| !is_set(name));
+        request.env.extend(added);
+    }
     if channel == Channel::Open {
         let number = RESULT_FD.to_string();
         request.env.push((RESULT_VARIABLE.into(), number.into()));
@@ -95,8 +105,14 @@ pub(crate) fn plan(
             fix: "use --backend native".to_owned(),
         });
     }
-    let means = Means::of(&request, host)?;
-    let rlimits = rlimits(&request, &means);
+    outlet::tell_program(&mut request);
+    let mut means = Means::of(&request, host)?;
+    let mut rlimits = rlimits(&request, &means);
+    if seed.is_some() {
+        means.cpus = Some(1);
+        means.variants = means.variants.with(Variant::Fixed);
+        rlimits.extend(FIXED_RLIMITS.map(|(resource, value)| lowered(resource, value)));
+    }
     let outer = match request.backend {
         BackendName::Native | BackendName::Host | BackendName::Wasm | BackendName::Docker => None,
         BackendName::Bubblewrap => {
@@ -126,7 +142,10 @@ pub(crate) fn plan(
                     Enclosure::None(host_blueprint(means.cpus, host))
                 }
                 BackendName::Native | BackendName::Bubblewrap | BackendName::Gvisor => {
-                    Enclosure::Walls(means.walls(&request, evidence))
+                    Enclosure::Walls(Walls {
+                        seed,
+                        ..means.walls(&request, evidence)
+                    })
                 }
             };
             (enclosure, errand, None, BTreeMap::new())
@@ -154,6 +173,8 @@ pub(crate) struct Means {
     /// How many are shown, where that is limited.
     cpus: Option<usize>,
     variants: Variants,
+    /// Of GPUs.
+    devices: Vec<PathBuf>,
 }
 
 impl Means {
@@ -163,6 +184,7 @@ impl Means {
             bounds: Bounds::default(),
             cpus: visible_cpus(request, host),
             variants: Variants::NONE,
+            devices: gpu::nodes(&request.gpus, Path::new("/dev"))?,
         };
         let limits = &request.limits;
         if means.hold_in_group(LimitName::Memory) {
@@ -175,6 +197,9 @@ impl Means {
         }
         if means.hold_in_group(LimitName::Cpus) {
             means.bounds.cpu_milli = limits.cpus.at_most().map(CpuShare::milli);
+        }
+        if means.holds_disk_io() {
+            means.bounds.io = block_device::bounds(request);
         }
         if means.hold(LimitName::Cpus, Enforcer::Affinity) {
             means.variants = means.variants.with(Variant::PinCpus);
@@ -193,17 +218,25 @@ impl Means {
             disk: request.limits.disk,
             cpus: self.cpus,
             variants: self.variants,
+            devices: self.devices.clone(),
             evidence,
+            doors: outlet::doors(&request.network),
+            seed: None,
         }
     }
 
-    fn hold(&self, limit: LimitName, enforcer: Enforcer) -> bool {
+    pub(crate) fn hold(&self, limit: LimitName, enforcer: Enforcer) -> bool {
         let held = self.enforced_by.get(&limit);
         held.is_some_and(|held: &EnforcedBy| held.0.contains(&enforcer))
     }
 
     fn hold_in_group(&self, limit: LimitName) -> bool {
         self.hold(limit, Enforcer::Cgroup1) || self.hold(limit, Enforcer::Cgroup2)
+    }
+
+    fn holds_disk_io(&self) -> bool {
+        let limit = LimitName::DiskIo;
+        self.hold_in_group(limit) || self.hold(limit, Enforcer::Cgroup1Direct)
     }
 
     fn parallelism(&self, host: &Host) -> u32 {
@@ -221,7 +254,9 @@ fn host_blueprint(cpus: Option<usize>, host: &Host) -> Blueprint {
         listener: Listener::Absent,
         landlock: None,
         routes: Routes::Ignored,
+        doors: Vec::new(),
         cpus: cpus.map(|count| choose(count, host)).unwrap_or_default(),
+        fixed: None,
         lease: None,
     }
 }
@@ -283,6 +318,11 @@ impl Choice<'_> {
             LimitName::Cpus,
             is_limited(&limits.cpus),
             vec![self.cpus(grouped(controllers.cpu))?],
+        );
+        hold(
+            LimitName::DiskIo,
+            is_limited(&limits.disk_io),
+            vec![self.disk_io(grouped(controllers.io))?],
         );
         Ok(held)
     }
@@ -371,6 +411,24 @@ impl Choice<'_> {
         }
     }
 
+    /// On version 1 what is written through the page cache is written back by the kernel, for nobody.
+    fn disk_io(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
+        let Cap::AtMost(rates) = self.request.limits.disk_io else {
+            return Ok(Enforcer::Unlimited);
+        };
+        let unheld = |why: &str| self.unheld(LimitName::DiskIo, true, why);
+        let Some(group) = group else {
+            return unheld("there is no control group that bounds how fast disks are used");
+        };
+        if let Err(why) = block_device::of(self.request) {
+            return unheld(&why);
+        }
+        Ok(match group {
+            Enforcer::Cgroup1 if rates.bounds_writes() => Enforcer::Cgroup1Direct,
+            other => other,
+        })
+    }
+
     fn unheld(&self, limit: LimitName, asked: bool, why: &str) -> Result<Enforcer, EngineError> {
         if !asked || self.request.waived.contains(&limit) {
             return Ok(Enforcer::Waived);
@@ -411,42 +469,6 @@ const fn tasks_in_group(backend: BackendName, processes: u64) -> u64 {
         BackendName::Bubblewrap => processes.saturating_add(bubblewrap::TOOL_PROCESSES),
         BackendName::Gvisor => gvisor::tasks_on_host(processes),
     }
-}
-
-fn rlimits(request: &Request, means: &Means) -> Vec<(Resource, u64)> {
-    let count_processes = means.hold(LimitName::Processes, Enforcer::Rlimit);
-    let limits = &request.limits;
-    let mut set = vec![(Resource::Core, 0)];
-    let mut lower = |resource: Resource, value: u64| {
-        let ceiling = rustix::process::getrlimit(resource).maximum;
-        set.push((
-            resource,
-            ceiling.map_or(value, |ceiling| value.min(ceiling)),
-        ));
-    };
-    if let Cap::AtMost(files) = limits.open_files {
-        lower(Resource::Nofile, files);
-    }
-    if let Cap::AtMost(disk) = limits.disk {
-        lower(Resource::Fsize, disk.get());
-    }
-    if let Cap::AtMost(cpu) = limits.cpu_time {
-        let seconds = (cpu + CPU_BACKSTOP).as_secs() + u64::from(cpu.subsec_nanos() > 0);
-        lower(Resource::Cpu, seconds);
-    }
-    if let (Cap::AtMost(processes), true) = (limits.processes, count_processes) {
-        // Init is the namespace's first process; of bwrap's, one is outside.
-        let others = match request.backend {
-            BackendName::Bubblewrap => bubblewrap::TOOL_PROCESSES.saturating_sub(1),
-            BackendName::Native
-            | BackendName::Gvisor
-            | BackendName::Host
-            | BackendName::Wasm
-            | BackendName::Docker => 1,
-        };
-        lower(Resource::Nproc, processes.saturating_add(others));
-    }
-    set
 }
 
 fn is_limited<T: Copy>(cap: &Cap<T>) -> bool {

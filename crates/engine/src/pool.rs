@@ -12,7 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cofferdam_contract::request::{BackendName, Request, Root, Workspace, WorkspaceAccess};
+use cofferdam_contract::request::{
+    BackendName, Network, Request, Root, Workspace, WorkspaceAccess,
+};
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
@@ -304,6 +306,7 @@ impl Shared {
         let is_common = request.backend == BackendName::Native
             && request.root == Root::HostUsr
             && request.mounts.is_empty()
+            && request.network == Network::Denied
             && request.workspace.is_none();
         if !is_common {
             return None;

@@ -1,6 +1,7 @@
 //! Watches over one run from its start to its end: moves its input and output, enforces what the kernel does not, and settles how it ended, once, from
 //! evidence.
 
+mod calls;
 mod interest;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{Ending, StopCause, Stream};
+use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::Denial;
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
@@ -18,14 +20,15 @@ use cofferdam_sys::janitor::Janitor;
 use cofferdam_sys::launch::Sandbox;
 use cofferdam_sys::protocol::{Event, ProcView};
 use cofferdam_sys::routes;
-use cofferdam_sys::seccomp::{self, Received};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::capture::{Budget, Drain, Drained, ResultDrain};
 use crate::denials;
 use crate::feed::Feed;
+use crate::fixed::Answers;
 use crate::outer::{Attended, Told};
+use crate::outlet::Outlet;
 use crate::plan::Terms;
 use crate::recording::Recorder;
 use crate::settle::{self, Evidence, Report, Started};
@@ -48,6 +51,8 @@ pub(crate) struct Running<'a> {
     /// Where the run is being written down, if it is.
     pub(crate) recorder: Option<Recorder>,
     pub(crate) watch: Watch,
+    /// The ways out, where the run has any.
+    pub(crate) outlet: Outlet,
     /// Where a tool has built the walls.
     pub(crate) attended: Option<Attended>,
     /// Children that this process had before the run; not its business.
@@ -56,6 +61,8 @@ pub(crate) struct Running<'a> {
     pub(crate) cancel: Option<BorrowedFd<'a>>,
     /// What the sandbox said before there was a run.
     pub(crate) told: Vec<Event>,
+    /// Where the run must give the same each time.
+    pub(crate) fixed: Option<Answers>,
     pub(crate) clearing: Clearing,
 }
 
@@ -79,10 +86,13 @@ pub(crate) struct Ended {
     pub(crate) stderr: Drain,
     pub(crate) result: Option<ResultDrain>,
     pub(crate) denials: Vec<Denial>,
+    pub(crate) network: Option<NetworkRecord>,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) proc: ProcView,
     /// The upper layer of a copy-on-write workspace.
     pub(crate) upper: Option<OwnedFd>,
+    /// What was fixed in a run that must give the same each time.
+    pub(crate) determinism: Option<BTreeMap<String, String>>,
 }
 
 /// How long the init of a run without a pid namespace gets to end everything.
@@ -158,7 +168,8 @@ impl Supervisor<'_> {
                 Source::Stdin => self.run.feed.advance(),
                 // Nobody is left who could call.
                 Source::Listener if !happened.contains(PollFlags::IN) => self.listener = None,
-                Source::Listener => self.note_denial(),
+                Source::Listener => self.answer_call(),
+                Source::Random => self.fill_random(),
                 Source::Cancel => self.stop(StopCause::Canceled),
             }
         }
@@ -222,6 +233,9 @@ impl Supervisor<'_> {
             Event::Ready { dirs, proc } => {
                 let mut dirs = dirs.into_iter();
                 if let Some(scratch) = dirs.next() {
+                    if let Some(fixed) = &mut self.run.fixed {
+                        fixed.open_device(scratch.as_fd());
+                    }
                     self.run.watch.set_scratch(scratch);
                 }
                 self.upper = dirs.next();
@@ -233,6 +247,9 @@ impl Supervisor<'_> {
                 self.run.watch.expect_shared_memory_reports();
             }
             Event::Routes { counters } => self.routes = Some(counters),
+            Event::Door { index, socket } => {
+                self.report = self.run.outlet.take(index, socket).err().or(self.report)
+            }
             Event::Started { at } => self.begin(at),
             Event::Exited { status, cpu } => {
                 self.cpu_by_wait = cpu;
@@ -282,28 +299,6 @@ impl Supervisor<'_> {
     fn drain_result(&mut self) {
         if let Some(result) = &mut self.run.result {
             result.advance(&mut self.buffer);
-        }
-    }
-
-    /// Answers a refused call and counts it.
-    fn note_denial(&mut self) {
-        let Some(listener) = &self.listener else {
-            return;
-        };
-        match seccomp::receive(listener.as_fd()) {
-            Ok(Received::Call(call)) => {
-                if let Some(mapping) = call.shared_mapping() {
-                    self.run.watch.shared_memory_asked(call.pid, mapping);
-                    let _ = seccomp::let_through(listener.as_fd(), call.id);
-                    return;
-                }
-                *self.denied.entry(call.number).or_default() += 1;
-                let errno = seccomp::errno_for(call.number, self.run.terms.variants);
-                let _ = seccomp::respond(listener.as_fd(), call.id, errno);
-            }
-            Ok(Received::Gone) => {}
-            // Nobody is left who could call.
-            Err(_) => self.listener = None,
         }
     }
 
@@ -392,6 +387,9 @@ impl Supervisor<'_> {
             .routes
             .as_ref()
             .map_or(0, routes::Counters::attempts_without_route);
+        // Everybody who could use them is gone.
+        let (network, turned_away) = self.run.outlet.close();
+        let denials = [denials::list(&self.denied, without_route), turned_away].concat();
         let mut usage = self.run.watch.usage(&counters, self.cpu_by_wait);
         usage.wall = wall;
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
@@ -404,10 +402,12 @@ impl Supervisor<'_> {
             stdout: self.run.stdout,
             stderr: self.run.stderr,
             result: self.run.result,
-            denials: denials::list(&self.denied, without_route),
+            denials,
+            network,
             recorder: self.run.recorder,
             proc: self.proc,
             upper: self.upper,
+            determinism: self.run.fixed.as_ref().map(Answers::account),
         })
     }
 

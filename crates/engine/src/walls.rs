@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::path::PathBuf;
 
 use cofferdam_contract::request::{Mount, MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
-use cofferdam_sys::blueprint::{Blueprint, Identity, Isolation, Routes};
+use cofferdam_sys::blueprint::{Blueprint, Fixed, Identity, Isolation, Routes};
+use cofferdam_sys::doors::Door;
 use cofferdam_sys::landlock::Rules;
 use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variants};
 
 use crate::error::EngineError;
+use crate::fixed;
 use crate::host::Host;
 use crate::native::{self, Scratch};
 use crate::plan::{self, Evidence};
@@ -26,7 +29,13 @@ pub(crate) struct Walls {
     /// How many are shown.
     pub(crate) cpus: Option<usize>,
     pub(crate) variants: Variants,
+    /// Nodes of GPUs, shown where they are.
+    pub(crate) devices: Vec<PathBuf>,
     pub(crate) evidence: Evidence,
+    /// The ways out: a sandbox that has others, or none, is another sandbox.
+    pub(crate) doors: Vec<Door>,
+    /// For a run that must give the same each time: where its randomness begins. No other run is served by such walls.
+    pub(crate) seed: Option<u64>,
 }
 
 /// Scratch space that the root itself takes: a few small files.
@@ -42,7 +51,10 @@ impl Walls {
             disk: Cap::Unlimited,
             cpus: None,
             variants: Variants::NONE,
+            devices: Vec::new(),
             evidence: Evidence::Ending,
+            doors: Vec::new(),
+            seed: None,
         }
     }
 
@@ -63,10 +75,14 @@ impl Walls {
                 Evidence::Full => Routes::Counted,
                 Evidence::Ending => Routes::Ignored,
             },
+            doors: self.doors.clone(),
             cpus: self
                 .cpus
                 .map(|count| plan::choose(count, host))
                 .unwrap_or_default(),
+            fixed: self.seed.map(|_| Fixed {
+                offsets: fixed::offsets(),
+            }),
             lease: trees.lease.map(|lease| Box::new(lease) as _),
         })
     }
@@ -141,4 +157,20 @@ pub(crate) fn isolation(identity: &Identity, root: &Root, host: &Host) -> BTreeM
     .chain(image.into_iter().flatten())
     .map(|(part, by)| (part.to_owned(), by))
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_built_for_anybody_does_not_serve_a_run_that_must_give_the_same_each_time() {
+        let seeded = |seed| Walls {
+            seed,
+            ..Walls::bare()
+        };
+        assert_ne!(seeded(Some(7)), Walls::bare());
+        assert_ne!(seeded(Some(7)), seeded(Some(8)));
+        assert_eq!(seeded(Some(7)), seeded(Some(7)));
+    }
 }

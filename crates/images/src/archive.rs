@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tar::{Archive, EntryType};
 
-use crate::bounds::{Bounds, LONGEST_DOCUMENT};
+use crate::bounds::{Bounds, LONGEST_DOCUMENT, MOST_LAYERS};
 use crate::digest::Digest;
 use crate::entries::{self, parts};
 use crate::error::ImageError;
@@ -21,13 +21,15 @@ use crate::store::{Store, Stored};
 
 /// Files in an archive of images: a few for each layer.
 const MOST_FILES: usize = 10_000;
+/// Images in one file.
+const MOST_IMAGES: usize = 64;
 /// How many indexes may point at one another.
 const DEEPEST: usize = 4;
 /// In which an OCI layout says what an image is called.
 const NAME: &str = "org.opencontainers.image.ref.name";
 const FULL_NAME: &str = "io.containerd.image.name";
 
-/// Reads every image in the file into the store. `name` is for the only image of a file, instead of what the file calls it.
+/// Reads every image in the file into the store; the bounds are those of the whole file. `name` is for the only image of a file, instead of what the file calls it.
 pub fn import(
     store: &Store,
     path: &Path,
@@ -45,13 +47,14 @@ pub fn import(
     let total = total.map(|layer| layer.span.size).sum();
     let mut done = 0;
     let mut stored = Vec::new();
+    let left = bounds.left();
     for image in found {
         let names = match name {
             Some(name) => vec![name.tagged()],
             None => image.names,
         };
         let got = Found {
-            config: image.config,
+            config: shelf.config(&image.config)?,
             layers: image
                 .layers
                 .iter()
@@ -59,7 +62,7 @@ pub fn import(
                 .collect(),
             names,
         };
-        stored.push(get::put(store, &got, bounds, &mut |at| {
+        stored.push(get::put(store, &got, &left, &mut |at| {
             let span = image.layers.get(at).map(|layer| layer.span);
             let span = span.unwrap_or(Span { at: 0, size: 0 });
             let reader = Told::new(shelf.reader(span), done, total, tell.clone());
@@ -82,8 +85,14 @@ struct Layer {
     digest: Option<Digest>,
 }
 
+/// Where its configuration is. It is read when its turn comes: those of all images together are as large as whoever wrote the file likes.
+enum Config {
+    Named(String),
+    Blob(Digest),
+}
+
 struct Image {
-    config: Vec<u8>,
+    config: Config,
     layers: Vec<Layer>,
     names: Vec<String>,
 }
@@ -149,6 +158,7 @@ impl Shelf {
 
     fn layout(&self) -> Result<Vec<Image>, ImageError> {
         let index: Index = self.json("index.json")?;
+        self.count(index.manifests.len())?;
         let mut images: Vec<Image> = Vec::new();
         for entry in index.manifests {
             let named = self.name(&entry);
@@ -166,7 +176,7 @@ impl Shelf {
             });
             let image = Image {
                 layers: layers.collect::<Result<_, ImageError>>()?,
-                config: self.document(&manifest.config)?,
+                config: Config::Blob(manifest.config.digest),
                 names,
             };
             images.push(image);
@@ -179,7 +189,7 @@ impl Shelf {
         let first = entry.digest.clone();
         let mut at = entry;
         for _ in 0..DEEPEST {
-            match manifest::read(&self.what, &self.document(&at)?)? {
+            match manifest::read(&self.what, &self.document(&at.digest)?)? {
                 manifest::Found::Manifest(manifest) => return Ok((manifest, first)),
                 manifest::Found::Elsewhere(next) => at = next,
             }
@@ -189,17 +199,11 @@ impl Shelf {
 
     fn saved(&self) -> Result<Vec<Image>, ImageError> {
         let saved: Vec<Saved> = self.json("manifest.json")?;
+        self.count(saved.len())?;
         let images = saved.into_iter().map(|image| {
-            let config = self.short(self.span(image.config.as_bytes())?)?;
-            // Its name is its digest where Docker wrote it.
-            let stem = image.config.rsplit('/').next().unwrap_or_default();
-            let stem = stem.strip_suffix(".json").unwrap_or(stem);
-            if let Some(named) = Digest::parse(&format!("sha256:{stem}"))
-                && named != Digest::of(&config)
-            {
-                return Err(
-                    self.refused("its configuration does not have the digest it is named by")
-                );
+            if image.layers.len() > MOST_LAYERS {
+                let why = format!("an image in it has more than {MOST_LAYERS} layers");
+                return Err(self.refused(&why));
             }
             let layers = image.layers.iter().map(|layer| {
                 let span = self.span(layer.as_bytes())?;
@@ -209,11 +213,36 @@ impl Shelf {
             let names = tags.iter().filter_map(|tag| Reference::parse(tag).ok());
             Ok(Image {
                 layers: layers.collect::<Result<_, ImageError>>()?,
-                config,
+                config: Config::Named(image.config),
                 names: names.map(|name| name.tagged()).collect(),
             })
         });
         images.collect()
+    }
+
+    fn count(&self, images: usize) -> Result<(), ImageError> {
+        if images > MOST_IMAGES {
+            let why = format!("it lists more than {MOST_IMAGES} images; write fewer into one file");
+            return Err(self.refused(&why));
+        }
+        Ok(())
+    }
+
+    fn config(&self, at: &Config) -> Result<Vec<u8>, ImageError> {
+        let name = match at {
+            Config::Blob(digest) => return self.document(digest),
+            Config::Named(name) => name,
+        };
+        let config = self.short(self.span(name.as_bytes())?)?;
+        // Its name is its digest where Docker wrote it.
+        let stem = name.rsplit('/').next().unwrap_or_default();
+        let stem = stem.strip_suffix(".json").unwrap_or(stem);
+        if let Some(named) = Digest::parse(&format!("sha256:{stem}"))
+            && named != Digest::of(&config)
+        {
+            return Err(self.refused("its configuration does not have the digest it is named by"));
+        }
+        Ok(config)
     }
 
     /// What a layout calls an image; one that is only a tag names nothing.
@@ -225,10 +254,10 @@ impl Shelf {
     }
 
     /// A small thing by its digest, which must be right.
-    fn document(&self, wanted: &Descriptor) -> Result<Vec<u8>, ImageError> {
-        let bytes = self.short(self.span(&blob(&wanted.digest))?)?;
-        if Digest::of(&bytes) != wanted.digest {
-            let why = format!("what it has as {} is something else", wanted.digest);
+    fn document(&self, wanted: &Digest) -> Result<Vec<u8>, ImageError> {
+        let bytes = self.short(self.span(&blob(wanted))?)?;
+        if Digest::of(&bytes) != *wanted {
+            let why = format!("what it has as {wanted} is something else");
             return Err(self.refused(&why));
         }
         Ok(bytes)

@@ -9,25 +9,49 @@ use cofferdam_store::beneath::{self, open_as_root};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use crate::bounds::Left;
+use crate::error::ImageError;
+
 /// The root.
 #[derive(Debug)]
-pub(crate) struct Root {
+pub(crate) struct Root<'a> {
     dir: OwnedFd,
+    left: &'a Left,
+}
+
+/// Why something is not there.
+#[derive(Debug)]
+pub(crate) enum Unmade {
+    Errno(Errno),
+    /// There was more of it than is taken.
+    Bound(ImageError),
+}
+
+impl From<Errno> for Unmade {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl From<ImageError> for Unmade {
+    fn from(error: ImageError) -> Self {
+        Self::Bound(error)
+    }
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
-impl Root {
-    /// Of a directory that nobody else has touched.
-    pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
+impl<'r> Root<'r> {
+    /// Of a directory that nobody else has touched. Directories that no entry names are counted here, as they are made.
+    pub(crate) fn open(path: &Path, left: &'r Left) -> Result<Self, Errno> {
         let dir = rustix::fs::open(path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
-        Ok(Self { dir })
+        Ok(Self { dir, left })
     }
 
     /// The directory that a path lies in, made if it is not there, with the path's last name.
-    pub(crate) fn parent<'a>(&self, parts: &[&'a [u8]]) -> Result<(OwnedFd, &'a [u8]), Errno> {
+    pub(crate) fn parent<'a>(&self, parts: &[&'a [u8]]) -> Result<(OwnedFd, &'a [u8]), Unmade> {
         let (name, way) = parts.split_last().ok_or(Errno::INVAL)?;
         match open_as_root(&self.dir, &way.join(&b'/'), DIRECTORY) {
             Err(Errno::NOENT) => Ok((self.make_way(way)?, name)),
@@ -35,13 +59,14 @@ impl Root {
         }
     }
 
-    fn make_way(&self, way: &[&[u8]]) -> Result<OwnedFd, Errno> {
+    fn make_way(&self, way: &[&[u8]]) -> Result<OwnedFd, Unmade> {
         let mut at = open_as_root(&self.dir, b"", DIRECTORY)?;
         for length in 1..=way.len() {
             let so_far = way.get(..length).unwrap_or_default();
             let name = so_far.last().copied().unwrap_or_default();
             at = match open_as_root(&self.dir, &so_far.join(&b'/'), DIRECTORY) {
                 Err(Errno::NOENT) => {
+                    self.left.take_entry()?;
                     // A link to nothing has the name already, and is not followed.
                     rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755))?;
                     rustix::fs::openat(&at, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?
@@ -52,7 +77,7 @@ impl Root {
         Ok(at)
     }
 
-    pub(crate) fn make_dir(&self, parts: &[&[u8]], mode: u32) -> Result<(), Errno> {
+    pub(crate) fn make_dir(&self, parts: &[&[u8]], mode: u32) -> Result<(), Unmade> {
         let (parent, name) = self.parent(parts)?;
         match kind(&parent, name)? {
             Some(FileType::Directory) => {}
@@ -64,17 +89,19 @@ impl Root {
         }
         let made = rustix::fs::openat(&parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
         // Later layers must get in, whoever we are.
-        rustix::fs::fchmod(&made, Mode::from_raw_mode(mode & 0o1777 | 0o700))
+        rustix::fs::fchmod(&made, Mode::from_raw_mode(mode & 0o1777 | 0o700))?;
+        Ok(())
     }
 
-    pub(crate) fn make_link(&self, parts: &[&[u8]], target: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn make_link(&self, parts: &[&[u8]], target: &[u8]) -> Result<(), Unmade> {
         let (parent, name) = self.parent(parts)?;
         clear(&parent, name)?;
-        rustix::fs::symlinkat(target, &parent, name)
+        rustix::fs::symlinkat(target, &parent, name)?;
+        Ok(())
     }
 
     /// A second name for a file that is there.
-    pub(crate) fn make_name(&self, parts: &[&[u8]], of: &[&[u8]]) -> Result<(), Errno> {
+    pub(crate) fn make_name(&self, parts: &[&[u8]], of: &[&[u8]]) -> Result<(), Unmade> {
         let (from, old) = of
             .split_last()
             .ok_or(Errno::INVAL)
@@ -83,7 +110,7 @@ impl Root {
                 Ok((way, *name))
             })?;
         if kind(&from, old)? == Some(FileType::Directory) {
-            return Err(Errno::ISDIR);
+            return Err(Errno::ISDIR.into());
         }
         let (parent, name) = self.parent(parts)?;
         let is_itself = match (stat(&from, old)?, stat(&parent, name)?) {
@@ -94,16 +121,18 @@ impl Root {
             return Ok(());
         }
         clear(&parent, name)?;
-        rustix::fs::linkat(&from, old, &parent, name, AtFlags::empty())
+        rustix::fs::linkat(&from, old, &parent, name, AtFlags::empty())?;
+        Ok(())
     }
 
     /// An empty file in the place of whatever was there.
-    pub(crate) fn make_file(&self, parts: &[&[u8]]) -> Result<File, Errno> {
+    pub(crate) fn make_file(&self, parts: &[&[u8]]) -> Result<File, Unmade> {
         let (parent, name) = self.parent(parts)?;
         clear(&parent, name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        rustix::fs::openat(&parent, name, flags | OFlags::CLOEXEC, mode).map(File::from)
+        let file = rustix::fs::openat(&parent, name, flags | OFlags::CLOEXEC, mode)?;
+        Ok(file.into())
     }
 
     /// Whatever has this name goes.

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::ImageError;
 
-/// What one image may cost.
+/// What one image may cost, or all that are in one file.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Unpacked, all layers together, also what later layers replace.
+    /// Unpacked, all layers together, also what later layers replace; a name counts for what it takes itself.
     pub bytes: u64,
-    /// Names in all layers together.
+    /// Names in all layers together, with the directories that they lie in.
     pub entries: u64,
     pub until: Instant,
 }
@@ -23,6 +23,10 @@ pub(crate) const MOST_LAYERS: usize = 256;
 pub(crate) const LONGEST_DOCUMENT: u64 = 4 << 20;
 /// One name with everything in front of it.
 pub(crate) const LONGEST_NAME: usize = 4096;
+/// All names of an image together, which are kept in memory while a layer is unpacked.
+const LONGEST_NAMES: u64 = 256 << 20;
+/// What a name takes on the disk, whatever it is the name of.
+const NAME_TAKES: u64 = 4 << 10;
 
 impl Bounds {
     pub const BYTES: u64 = 16 << 30;
@@ -42,6 +46,7 @@ impl Bounds {
         Left {
             bytes: Cell::new(self.bytes),
             entries: Cell::new(self.entries),
+            names: Cell::new(LONGEST_NAMES),
             of: *self,
         }
     }
@@ -52,10 +57,15 @@ impl Bounds {
 pub(crate) struct Left {
     bytes: Cell<u64>,
     entries: Cell<u64>,
+    names: Cell<u64>,
     of: Bounds,
 }
 
 impl Left {
+    pub(crate) fn until(&self) -> Instant {
+        self.of.until
+    }
+
     pub(crate) fn take_entry(&self) -> Result<(), ImageError> {
         if Instant::now() >= self.of.until {
             return Err(late());
@@ -66,6 +76,18 @@ impl Left {
             fix: "use a smaller one",
         })?;
         self.entries.set(rest);
+        self.take_bytes(NAME_TAKES)
+            .map_err(|error| explain("the image", &error))
+    }
+
+    /// For a name that is kept.
+    pub(crate) fn take_name(&self, length: usize) -> Result<(), ImageError> {
+        let rest = self.names.get().checked_sub(length as u64);
+        let rest = rest.ok_or_else(|| ImageError::TooLarge {
+            bound: format!("has names of more than {} MiB", LONGEST_NAMES >> 20),
+            fix: "use a smaller one",
+        })?;
+        self.names.set(rest);
         Ok(())
     }
 
@@ -139,5 +161,21 @@ impl<R: Read> Read for Bounded<'_, R> {
         let read = self.inner.read(buffer)?;
         self.left.take_bytes(read as u64)?;
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_take_a_bounded_part_of_the_memory() {
+        let left = Bounds::within(Duration::from_secs(60)).left();
+        let longest = LONGEST_NAMES / LONGEST_NAME as u64;
+        for _ in 0..longest {
+            left.take_name(LONGEST_NAME).unwrap();
+        }
+        let error = left.take_name(1).unwrap_err().to_string();
+        assert!(error.contains("names of more than 256 MiB"), "{error}");
     }
 }

@@ -22,6 +22,11 @@ pub struct Start {
 /// Of the sandbox itself, whatever an image says.
 const OURS: [&str; 5] = ["HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"];
 
+/// Every run carries them.
+const MOST_VARIABLES: usize = 1000;
+/// All words of how a program starts: the kernel takes no single one that is longer.
+const LONGEST_START: usize = 128 << 10;
+
 #[derive(Debug, Default, Deserialize)]
 struct Document {
     #[serde(default)]
@@ -63,6 +68,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<(Start, Vec<Digest>), ImageError> {
         return Err(ImageError::refused(what, why));
     }
     let settings = document.config.unwrap_or_default();
+    if let Some(why) = settings.excess() {
+        return Err(ImageError::refused(what, why));
+    }
     let env = settings.env.unwrap_or_default();
     let start = Start {
         env: env.iter().filter_map(|text| variable(text)).collect(),
@@ -73,6 +81,24 @@ pub(crate) fn read(bytes: &[u8]) -> Result<(Start, Vec<Digest>), ImageError> {
     };
     let layers = document.rootfs.map(|layers| layers.diff_ids);
     Ok((start, layers.unwrap_or_default()))
+}
+
+impl Settings {
+    /// Why there is more of it than any program needs.
+    fn excess(&self) -> Option<String> {
+        if self.env.as_ref().map_or(0, Vec::len) > MOST_VARIABLES {
+            return Some(format!("it sets more than {MOST_VARIABLES} variables"));
+        }
+        let lists = [&self.env, &self.entrypoint, &self.cmd];
+        let words = lists.into_iter().flatten().flatten();
+        let words = words.chain(&self.working_dir).chain(&self.user);
+        // Each has an end, also where it is empty.
+        let size: usize = words.map(|word| word.len() + 1).sum();
+        (size > LONGEST_START).then(|| {
+            let most = LONGEST_START >> 10;
+            format!("its variables and its command are longer than {most} KiB")
+        })
+    }
 }
 
 /// `None` for what the sandbox decides, and for what no shell could name.
@@ -116,5 +142,38 @@ mod tests {
         assert_eq!(read(b"{\"config\":null}").unwrap().0, Start::default());
         assert!(read(b"{\"os\":\"windows\"}").is_err());
         assert!(read(b"nonsense").is_err());
+    }
+
+    #[test]
+    fn an_image_sets_no_more_than_a_program_can_be_given() {
+        let with = |settings: serde_json::Value| {
+            read(
+                serde_json::json!({ "config": settings })
+                    .to_string()
+                    .as_bytes(),
+            )
+        };
+        let many = |count| (0..count).map(|n| format!("V{n}=1")).collect::<Vec<_>>();
+        assert_eq!(
+            with(serde_json::json!({"Env": many(1000)}))
+                .unwrap()
+                .0
+                .env
+                .len(),
+            1000
+        );
+        let error = with(serde_json::json!({"Env": many(1001)}))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("more than 1000 variables"), "{error}");
+        let long = "x".repeat(100 << 10);
+        with(serde_json::json!({ "Cmd": [long] })).unwrap();
+        for (one, other) in [("Env", "Cmd"), ("Entrypoint", "Cmd"), ("Env", "Entrypoint")] {
+            let error = with(serde_json::json!({one: [long], other: [long]})).unwrap_err();
+            assert!(error.to_string().contains("longer than 128 KiB"), "{error}");
+        }
+        let empty = vec![""; 200 << 10];
+        assert!(with(serde_json::json!({ "Cmd": empty })).is_err());
+        assert!(with(serde_json::json!({"User": long, "WorkingDir": long})).is_err());
     }
 }

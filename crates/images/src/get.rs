@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use crate::beneath::Root;
-use crate::bounds::Bounds;
+use crate::bounds::Left;
 use crate::config;
 use crate::digest::Digest;
 use crate::error::ImageError;
@@ -36,7 +36,7 @@ pub(crate) struct Found {
 pub(crate) fn put(
     store: &Store,
     found: &Found,
-    bounds: &Bounds,
+    left: &Left,
     open: &mut dyn FnMut(usize) -> Result<Box<dyn Read>, ImageError>,
 ) -> Result<Stored, ImageError> {
     let id = Digest::of(&found.config);
@@ -49,10 +49,9 @@ pub(crate) fn put(
         );
         return Err(ImageError::refused(format!("the image {id}"), why));
     }
-    let image = store.make(&id, bounds.until, |place| {
+    let image = store.make(&id, left.until(), |place| {
         let failed = |errno: rustix::io::Errno| ImageError::unwritable(place)(errno.into());
-        let root = Root::open(place).map_err(failed)?;
-        let left = bounds.left();
+        let root = Root::open(place, left).map_err(failed)?;
         let mut left_out = LeftOut::default();
         for (at, (plain, blob)) in plain.into_iter().zip(&found.layers).enumerate() {
             let expected = Expected {
@@ -60,7 +59,7 @@ pub(crate) fn put(
                 plain,
             };
             let blob = open(at)?;
-            layer::apply(&root, place, blob, &expected, &left, &mut left_out)?;
+            layer::apply(&root, place, blob, &expected, left, &mut left_out)?;
         }
         Ok((start, left_out))
     })?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
+use std::ops::Bound;
 use std::path::Path;
 
 use rustix::fs::FileType;
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tar::{Archive, EntryType};
 
-use crate::beneath::{self, Root};
+use crate::beneath::{self, Root, Unmade};
 use crate::bounds::{self, Bounded, Left};
 use crate::compression;
 use crate::digest::{Digest, Hashing};
@@ -43,7 +44,7 @@ const DEEPEST: usize = 200;
 
 /// Unpacks a layer. What does not have the right digests is an error, and then nothing of the root may be used.
 pub(crate) fn apply(
-    root: &Root,
+    root: &Root<'_>,
     place: &Path,
     blob: impl Read,
     expected: &Expected,
@@ -83,10 +84,10 @@ pub(crate) fn apply(
 }
 
 struct Layer<'a> {
-    root: &'a Root,
+    root: &'a Root<'a>,
     place: &'a Path,
     what: &'a str,
-    /// What this layer itself has made, with everything above it: its whiteouts are about the layers below.
+    /// What this layer itself has made: its whiteouts are about the layers below.
     made: BTreeSet<Vec<u8>>,
     left: &'a Left,
     left_out: &'a mut LeftOut,
@@ -104,7 +105,7 @@ impl Layer<'_> {
             // The root itself.
             return Ok(());
         };
-        let failed = |errno| self.failed(&shown, errno);
+        let failed = |why| self.failed(&shown, why);
         if name.starts_with(WHITEOUT) {
             return self.whiteout(&parts, name);
         }
@@ -135,7 +136,8 @@ impl Layer<'_> {
                 return Ok(());
             }
         }
-        self.note(&parts);
+        self.left.take_name(whole.len())?;
+        self.made.insert(parts.join(&b'/'));
         Ok(())
     }
 
@@ -178,7 +180,7 @@ impl Layer<'_> {
             return Err(self.refused(&shown(name), "it removes something without a name"));
         }
         let target = [way, &[gone]].concat();
-        if self.made.contains(&target.join(&b'/')) {
+        if self.has_made(&target.join(&b'/')) {
             return Ok(());
         }
         let removed = self.root.remove(&target);
@@ -194,7 +196,7 @@ impl Layer<'_> {
             for (name, kind) in self.root.names(&way).map_err(failed)? {
                 let below = [&way[..], &[&name[..]]].concat();
                 let joined = below.join(&b'/');
-                match (self.made.contains(&joined), kind) {
+                match (self.has_made(&joined), kind) {
                     (false, _) => self.root.remove(&below).map_err(failed)?,
                     (true, FileType::Directory) => next.push(joined),
                     (true, _) => {}
@@ -204,13 +206,12 @@ impl Layer<'_> {
         Ok(())
     }
 
-    fn note(&mut self, parts: &[&[u8]]) {
-        for length in (1..=parts.len()).rev() {
-            let path = parts.get(..length).unwrap_or_default().join(&b'/');
-            if !self.made.insert(path) {
-                break;
-            }
-        }
+    /// Whether a path is of this layer, or the way to something that is.
+    fn has_made(&self, path: &[u8]) -> bool {
+        let below = [path, b"/"].concat();
+        let from = (Bound::Included(below.as_slice()), Bound::Unbounded);
+        let next = self.made.range::<[u8], _>(from).next();
+        self.made.contains(path) || next.is_some_and(|next| next.starts_with(&below))
     }
 
     fn refused(&self, shown: &str, why: &str) -> ImageError {
@@ -218,7 +219,11 @@ impl Layer<'_> {
     }
 
     /// A name that cannot be made because of what the image itself holds there is the image's fault; anything else is the disk's.
-    fn failed(&self, shown: &str, errno: Errno) -> ImageError {
+    fn failed(&self, shown: &str, why: impl Into<Unmade>) -> ImageError {
+        let errno = match why.into() {
+            Unmade::Errno(errno) => errno,
+            Unmade::Bound(error) => return error,
+        };
         match errno {
             Errno::NOENT
             | Errno::NOTDIR

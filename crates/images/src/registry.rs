@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use ureq::http::{Response, StatusCode};
+use ureq::http::{Response, StatusCode, Uri};
 use ureq::{Agent, Body};
 
 use crate::bounds::{Bounds, LONGEST_DOCUMENT};
@@ -87,7 +87,7 @@ pub fn pull(
         names,
     };
     let mut done = 0;
-    let stored = get::put(store, &found, bounds, &mut |at| {
+    let stored = get::put(store, &found, &bounds.left(), &mut |at| {
         let Some(layer) = manifest.layers.get(at) else {
             return Ok(Box::new(io::empty()));
         };
@@ -181,9 +181,10 @@ impl Client<'_> {
         Ok(response.into_body().into_reader().take(wanted.size))
     }
 
+    /// Asks, and once more with a token where the registry wants one: a token that was good for one layer can be too old for the next.
     fn get(&mut self, path: &str) -> Result<Response<Body>, ImageError> {
         let response = self.ask(path)?;
-        if response.status() != StatusCode::UNAUTHORIZED || self.token.is_some() {
+        if response.status() != StatusCode::UNAUTHORIZED {
             return self.checked(response);
         }
         let challenge = response.headers().get("www-authenticate");
@@ -255,10 +256,7 @@ impl Client<'_> {
                 "it asks for something that is not known here".to_owned(),
             ));
         };
-        // A password goes over an encrypted connection, or nowhere.
-        let is_fit = realm.starts_with("https://")
-            || (realm.starts_with("http://") && self.base.starts_with("http://"));
-        if !is_fit {
+        if !self.may_be_told(&realm) {
             return Err(denied(format!(
                 "it sends us to `{realm}` for a token, which is not encrypted"
             )));
@@ -281,6 +279,21 @@ impl Client<'_> {
         let token = token.token.or(token.access_token);
         let token = token.ok_or_else(|| denied("what it sent us to gives no token".to_owned()))?;
         Ok(format!("Bearer {token}"))
+    }
+
+    /// A password goes over an encrypted connection, to this machine from a registry on it, or where somebody said that it may; nowhere else.
+    fn may_be_told(&self, realm: &str) -> bool {
+        let Ok(realm) = realm.parse::<Uri>() else {
+            return false;
+        };
+        let is_here = realm.host().is_some_and(is_this_machine);
+        match realm.scheme_str() {
+            Some("https") => true,
+            Some("http") if self.base.starts_with("http://") => {
+                self.transport == Transport::Plain || is_here
+            }
+            _ => false,
+        }
     }
 
     fn unreachable(&self, why: &str) -> ImageError {

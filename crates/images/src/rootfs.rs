@@ -1,5 +1,6 @@
 //! An image as the root of a run: what the request takes over from it.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 
 use cofferdam_contract::request::{ImageRoot, Request, Root};
@@ -31,14 +32,14 @@ impl Rootfs {
             digest: self.held.image.id.to_string(),
             user: start.user.clone(),
         });
-        for (at, (name, value)) in start.env.iter().enumerate() {
-            let rest = start.env.get(at + 1..).unwrap_or_default();
-            let is_set_again = rest.iter().any(|(later, _)| later == name)
-                || request.env.iter().any(|(own, _)| own == name.as_str());
-            if !is_set_again {
-                request.env.push((name.into(), value.into()));
-            }
-        }
+        // The last one of a name counts, and the request's own before any.
+        let own = request.env.iter().map(|(name, _)| name.clone());
+        let mut set: HashSet<OsString> = own.collect();
+        let env = start.env.iter().rev();
+        let env = env.filter(|(name, _)| set.insert(name.into()));
+        let mut env: Vec<(OsString, OsString)> = env.map(|(n, v)| (n.into(), v.into())).collect();
+        env.reverse();
+        request.env.extend(env);
         if request.argv.is_empty() {
             request.argv = start.command().into_iter().map(OsString::from).collect();
         }

@@ -11,10 +11,12 @@
 //!
 //! HEX is the digest of the image's configuration, which holds the digests of its layers.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cofferdam_store::data_dir::create_private;
@@ -389,14 +391,16 @@ fn absent(name: &str) -> ImageError {
 /// What a tree takes on the disk; a file with several names counts once.
 fn size(root: &Path) -> io::Result<u64> {
     let mut seen = std::collections::BTreeSet::new();
-    let mut next = vec![root.to_owned()];
+    // Directories that wait share the long way to them.
+    let mut next: Vec<(Rc<Path>, OsString)> = vec![(root.into(), OsString::new())];
     let mut bytes = 0;
-    while let Some(dir) = next.pop() {
+    while let Some((parent, name)) = next.pop() {
+        let dir: Rc<Path> = parent.join(name).into();
         for entry in fs::read_dir(&dir)? {
             let entry = entry?;
             let found = entry.metadata()?;
             if found.is_dir() {
-                next.push(entry.path());
+                next.push((Rc::clone(&dir), entry.file_name()));
             }
             if found.nlink() < 2 || seen.insert(found.ino()) {
                 bytes += found.blocks() * 512;

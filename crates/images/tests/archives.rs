@@ -480,10 +480,83 @@ fn bombs_go_off_at_the_bound() {
     assert!(error.to_string().contains("more than 100 names"), "{error}");
     place.assert_empty();
 
+    // Directories that no entry names are names too, and an empty file is not nothing.
+    let way = vec!["d"; 150].join("/");
+    let deep = saved(&[pax_named(&way).into_inner().unwrap()]);
+    let error = place.import_within(&deep, &few).unwrap_err();
+    assert!(error.to_string().contains("more than 100 names"), "{error}");
+    place.assert_empty();
+    let small = Bounds {
+        bytes: 1 << 19,
+        ..Place::bounds()
+    };
+    let error = place.import_within(&archive, &small).unwrap_err();
+    assert!(error.to_string().contains("larger than"), "{error}");
+    place.assert_empty();
+
     let late = Bounds::within(Duration::ZERO);
     let error = place.import_within(&archive, &late).unwrap_err();
     assert!(error.to_string().contains("longer than it may"), "{error}");
     place.assert_empty();
+}
+
+/// Each image has a configuration and one layer of its own, with a kilobyte in it.
+fn several(count: usize, spoil: usize) -> Vec<u8> {
+    let mut listed = Vec::new();
+    let mut files = Vec::new();
+    for number in 0..count {
+        let layer = Layer::new().file("file", &format!("{number:01000}"));
+        let layer = [layer.bytes()];
+        let (name, blob) = (format!("{number}.json"), format!("{number}.tar"));
+        listed.push(
+            json!({"Config": name, "RepoTags": [format!("test:{number}")], "Layers": [blob]}),
+        );
+        if number != spoil {
+            files.push((name, config(&layer)));
+        }
+        let [layer] = layer;
+        files.push((blob, layer));
+    }
+    files.push((
+        "manifest.json".to_owned(),
+        json!(listed).to_string().into_bytes(),
+    ));
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(n, b)| (&**n, &**b)).collect();
+    pack(&files)
+}
+
+#[test]
+fn the_images_of_one_file_share_its_bounds_and_are_read_one_after_the_other() {
+    let place = Place::new();
+    let file = place.dir.path().join("images.tar");
+    let import = |archive: &[u8], bounds: &Bounds| {
+        fs::write(&file, archive).unwrap();
+        archive::import(&place.store, &file, None, bounds, None)
+    };
+    let error = import(&several(65, 99), &Place::bounds()).unwrap_err();
+    assert!(error.to_string().contains("more than 64 images"), "{error}");
+    let many = vec![Vec::new(); 257];
+    let error = import(&saved(&many), &Place::bounds()).unwrap_err();
+    assert!(
+        error.to_string().contains("more than 256 layers"),
+        "{error}"
+    );
+    place.assert_empty();
+
+    // The first two are read before anybody sees that the third has no configuration.
+    let error = import(&several(4, 2), &Place::bounds()).unwrap_err();
+    assert!(error.to_string().contains("`2.json`"), "{error}");
+    assert_eq!(place.store.list().unwrap().len(), 2);
+
+    let place = Place::new();
+    let few = Bounds {
+        entries: 3,
+        ..Place::bounds()
+    };
+    fs::write(&file, several(4, 99)).unwrap();
+    let error = archive::import(&place.store, &file, None, &few, None).unwrap_err();
+    assert!(error.to_string().contains("more than 3 names"), "{error}");
+    assert_eq!(place.store.list().unwrap().len(), 3);
 }
 
 #[test]

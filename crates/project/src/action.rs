@@ -128,6 +128,15 @@ pub enum Cache {
     Nuget,
 }
 
+/// What keeps two runs from spoiling a cache that both of them use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// The tool itself: it writes beside and renames, or takes locks in the cache.
+    ByTool,
+    /// Nobody, unless the runs take turns: one that writes is alone.
+    InTurn,
+}
+
 /// Why there is no step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{manifest}: {why}")]
@@ -177,6 +186,28 @@ impl Cache {
     /// Maven finds out what runs the tests only when it runs them, and no command fetches that before.
     pub const fn is_written_by_builds(self) -> bool {
         matches!(self, Self::Maven)
+    }
+
+    /// What the tool guarantees to runs that use the cache at the same time. Locks in a temporary directory are no guarantee: each sandbox has its own.
+    pub const fn sharing(self) -> Sharing {
+        match self {
+            // Contents by their hash, renamed into place (npm, pnpm); lock files in the cache itself (cargo, go).
+            Self::Npm | Self::Pnpm | Self::Cargo | Self::Go => Sharing::ByTool,
+            // yarn asks for `--mutex`, wheels are copied to their name, Maven says so of its repository, NuGet's locks are in /tmp.
+            Self::Yarn | Self::Pip | Self::Maven | Self::Nuget => Sharing::InTurn,
+        }
+    }
+
+    /// What the projects of a tree use, by their lock files.
+    pub fn chosen(found: &Detection) -> Vec<Self> {
+        let managers = found
+            .projects
+            .iter()
+            .filter_map(|project| project.package_manager);
+        let mut caches: Vec<Self> = managers.map(Self::of).collect();
+        caches.sort();
+        caches.dedup();
+        caches
     }
 
     /// Where a package manager keeps what it fetched.
@@ -231,14 +262,7 @@ impl Step {
     /// A line for a shell that the project itself has written, in a directory of the project. Everybody may have spoken in its output.
     pub fn shell(line: &str, dir: &str, found: &Detection, places: &Places) -> Self {
         let mut step = Self::new(places.dir(dir), ["/bin/sh", "-c", line]);
-        let mut caches: Vec<Cache> = found
-            .projects
-            .iter()
-            .filter_map(|project| project.package_manager.map(Cache::of))
-            .collect();
-        caches.sort();
-        caches.dedup();
-        for cache in caches {
+        for cache in Cache::chosen(found) {
             step = step.cache(cache, places);
         }
         for speaker in Speaker::ALL {

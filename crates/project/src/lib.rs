@@ -15,7 +15,7 @@ mod walk;
 mod xml;
 pub mod yaml;
 
-pub use action::{Action, Cache, Options, Places, ReportAt, Step, Unavailable};
+pub use action::{Action, Cache, Options, Places, ReportAt, Sharing, Step, Unavailable};
 pub use beneath::Beneath;
 pub use detect::{Bounds, detect, detect_until};
 pub use model::{Detection, Ecosystem, Framework, PackageManager, Project, ProjectKind};

@@ -16,4 +16,5 @@ pub const PROJECT: Limits = Limits {
     disk: Cap::AtMost(Bytes::new(4 << 30)),
     open_files: Cap::AtMost(16_384),
     cpus: Cap::Unlimited,
+    disk_io: Cap::Unlimited,
 };

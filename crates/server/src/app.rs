@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::http::HeaderMap;
 use cofferdam_contract::seal::Sealed;
 use cofferdam_observe::Tracer;
 use cofferdam_store::StoreError;
@@ -16,7 +17,7 @@ use crate::config::Config;
 use crate::fault::Fault;
 use crate::idempotency::Keys;
 use crate::language::Languages;
-use crate::live::Live;
+use crate::live::{Ended, Live};
 use crate::metrics::Metrics;
 use crate::patience::Door;
 use crate::payload;
@@ -110,26 +111,50 @@ impl App {
         request.check(self.runner.bounds(), &self.languages, &self.runner.host)
     }
 
-    /// Reads and checks a payload, which may be large and may name a language.
+    /// Reads and checks a payload, which may be large and may name a language, and looks whether its answer is known.
     pub(crate) async fn check_payload(
         self: &Arc<Self>,
         bytes: axum::body::Bytes,
-    ) -> Result<(Sealed, Submission), Fault> {
-        let app = Arc::clone(self);
+        caller: &Caller,
+        headers: &HeaderMap,
+    ) -> Result<(Sealed, Submission, Option<Ended>), Fault> {
+        let (app, caller, headers) = (Arc::clone(self), caller.clone(), headers.clone());
         let check = move || {
             let runner = &app.runner;
-            payload::check(&bytes, runner.bounds(), &app.languages, &runner.host)
+            let checked = payload::check(&bytes, runner.bounds(), &app.languages, &runner.host);
+            let (sealed, mut submission) = checked?;
+            let known = app.known(&mut submission, &caller, &headers);
+            Ok((sealed, submission, known))
         };
         let checked = tokio::task::spawn_blocking(check).await;
         checked.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
     }
 
+    /// Checks one request and looks whether its answer is known, in one go: a known answer is to come at once.
     pub(crate) async fn check_one(
         self: &Arc<Self>,
         request: RunRequest,
-    ) -> Result<Submission, Fault> {
-        let checked = self.check(vec![request]).await?.pop();
-        checked.ok_or_else(|| Fault::internal("a request was lost"))
+        caller: &Caller,
+        headers: &HeaderMap,
+    ) -> Result<(Submission, Option<Ended>), Fault> {
+        let (app, caller, headers) = (Arc::clone(self), caller.clone(), headers.clone());
+        let check = move || {
+            let mut submission = app.check_blocking(request, Instant::now() + LOOKUPS)?;
+            let known = app.known(&mut submission, &caller, &headers);
+            Ok((submission, known))
+        };
+        let checked = tokio::task::spawn_blocking(check).await;
+        checked.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
+    }
+
+    fn known(
+        &self,
+        submission: &mut Submission,
+        caller: &Caller,
+        headers: &HeaderMap,
+    ) -> Option<Ended> {
+        let (known, host) = (self.archive.known(), &self.runner.host);
+        known.find(submission, caller, headers, host)
     }
 
     pub(crate) fn abandoned(&self, live: &Arc<Live>) -> Abandoned {

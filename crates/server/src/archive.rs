@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::config::Remembrance;
+use crate::known::KnownAnswers;
 use crate::live::Live;
 use crate::trace::RunPhase;
 
@@ -36,6 +37,7 @@ pub(crate) struct Archive {
     reader: Mutex<Option<History>>,
     pending: Mutex<Pending>,
     wake: Condvar,
+    known: KnownAnswers,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +49,7 @@ struct Pending {
 impl Archive {
     pub(crate) fn new(dir: DataDir, kept: Remembrance) -> Self {
         Self {
+            known: KnownAnswers::new(dir.clone(), kept.results),
             dir,
             kept,
             reader: Mutex::new(None),
@@ -57,6 +60,10 @@ impl Archive {
 
     pub(crate) fn dir(&self) -> &DataDir {
         &self.dir
+    }
+
+    pub(crate) fn known(&self) -> &KnownAnswers {
+        &self.known
     }
 
     /// What is kept of runs, and for how long.
@@ -252,6 +259,7 @@ fn write_unrun(
         artifacts: Vec::new(),
         left_out: Vec::new(),
         results: None,
+        network: None,
     };
     Journal::begin(dir, &opening, rules, Bytes::new(0))?.finish(closing)
 }

@@ -74,6 +74,10 @@ impl Backends {
         streams: Streams<'_>,
         host: &Host,
     ) -> Result<RunRecord, EngineError> {
+        let grant = match asked.seed {
+            Some(seed) => grant.deterministic(seed)?,
+            None => grant,
+        };
         match grant.request().backend {
             BackendName::Native
             | BackendName::Bubblewrap

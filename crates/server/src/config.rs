@@ -8,6 +8,8 @@ use cofferdam_callback::client::Timeouts;
 use cofferdam_callback::schedule::Schedule;
 use cofferdam_callback::{Bearer, ControlPlane, Policy};
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::Mode;
+use cofferdam_contract::network::Network;
 use cofferdam_contract::units::Bytes;
 use cofferdam_observe::{Endpoint, Ratio};
 use cofferdam_store::DataDir;
@@ -45,6 +47,20 @@ pub struct Remembrance {
     pub artifacts: Option<ArtifactLimits>,
     /// What is taken out before anything is written.
     pub rules: Rules,
+    /// Who gets the answers of pure runs again.
+    pub results: ResultSharing,
+}
+
+/// Who is given an answer that is known already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ResultSharing {
+    /// Nobody, and none is kept.
+    Off,
+    /// Whoever has the token that asked first.
+    #[default]
+    PerToken,
+    /// Everybody.
+    Shared,
 }
 
 impl Default for Remembrance {
@@ -54,6 +70,7 @@ impl Default for Remembrance {
             retention: Retention::default(),
             artifacts: Some(ArtifactLimits::default()),
             rules: Rules::default(),
+            results: ResultSharing::default(),
         }
     }
 }
@@ -159,6 +176,8 @@ pub enum Copies {
 /// How much runs at once, how much waits, and what a run may ask for.
 #[derive(Debug, Clone)]
 pub struct RunBounds {
+    /// What may be asked for at all.
+    pub mode: Option<Mode>,
     /// Runs at once; as many as there are CPUs when absent.
     pub at_once: Option<usize>,
     /// What the memory limits of all running work may add up to.
@@ -175,6 +194,8 @@ pub struct RunBounds {
     pub longest_deadline: Duration,
     pub largest_output: Bytes,
     pub ceilings: Ceilings,
+    /// What a run that asks for the network gets at most.
+    pub network: Network,
     /// How long a result stays in memory as the program gave it; afterwards history answers.
     pub remembered_for: Duration,
     pub remembered: usize,
@@ -234,6 +255,7 @@ impl Default for HttpBounds {
 impl Default for RunBounds {
     fn default() -> Self {
         Self {
+            mode: None,
             at_once: None,
             memory: MemoryBudget::OfAvailable { percent: 80 },
             queue: 100,
@@ -245,6 +267,7 @@ impl Default for RunBounds {
             longest_deadline: Duration::from_secs(2 * 3600),
             largest_output: Bytes::new(16 << 20),
             ceilings: Ceilings::default(),
+            network: Network::Denied,
             remembered_for: Duration::from_secs(600),
             remembered: 1000,
             remembered_bytes: Bytes::new(64 << 20),

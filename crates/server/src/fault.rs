@@ -290,6 +290,7 @@ fn status_of(code: ErrorCode) -> StatusCode {
         | ErrorCode::ProgramNotFound
         | ErrorCode::ProgramNotExecutable
         | ErrorCode::BundleRefused => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorCode::PolicyRefused => StatusCode::FORBIDDEN,
         ErrorCode::HistoryNotFound => StatusCode::NOT_FOUND,
         ErrorCode::BackendUnavailable | ErrorCode::HistoryUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE

@@ -38,6 +38,17 @@ fn write(place: Place<'_>, live: &Live, work: &Work, record: &RunRecord) -> Resu
         denial.what = what;
         redactions += found;
     }
+    let mut network = record.network.clone();
+    for event in network.iter_mut().flat_map(|told| &mut told.events) {
+        for text in [Some(&mut event.host), event.why.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            let (clean, found) = redact::redact_text(rules, text);
+            *text = clean;
+            redactions += found;
+        }
+    }
     if let Ok(started_at) = record.started_at.parse() {
         opening.started_at = started_at;
     }
@@ -68,6 +79,7 @@ fn write(place: Place<'_>, live: &Live, work: &Work, record: &RunRecord) -> Resu
         artifacts: Vec::new(),
         left_out: Vec::new(),
         results: None,
+        network,
     })
 }
 

@@ -10,7 +10,7 @@ use cofferdam_contract::ending::Ending;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::Problems;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root, Workspace};
+use cofferdam_contract::request::{BackendName, Gpus, Grant, Network, Request, Root, Workspace};
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
@@ -223,6 +223,17 @@ impl Languages {
         planned(language, toolchain, wish, defaults)
     }
 
+    /// Of a language that was asked for already; empty where nobody knows.
+    pub(crate) fn version(&self, name: &str) -> String {
+        let language = self.catalogue.find(name).ok();
+        match language.and_then(|language| self.remembered(&language.name)) {
+            Some(Known::Works { toolchain, version }) => {
+                format!("{toolchain} {}", version.unwrap_or_default())
+            }
+            Some(Known::Missing { .. }) | None => String::new(),
+        }
+    }
+
     fn look(&self, language: &Language, host: &Host) -> Known {
         if let Some(known) = self.remembered(&language.name) {
             return known;
@@ -382,6 +393,7 @@ fn probe_one(toolchain: &Toolchain, host: &Host) -> Result<Option<String>, Strin
         workspace: None,
         mounts: Vec::new(),
         backend: BackendName::Native,
+        gpus: Gpus::None,
     };
     let keep = || Sink::Keep {
         at_most: PROBE_OUTPUT,

@@ -139,6 +139,14 @@ pub(crate) struct Arrival {
 }
 
 impl Ended {
+    /// The run that the record is of, where there is one. For code that did not compile that is the step before its run.
+    pub(crate) fn run_id(&self) -> &str {
+        match &self.outcome {
+            Outcome::Finished(finished) => &finished.record.run_id,
+            Outcome::Failed(_) | Outcome::CanceledInQueue | Outcome::Expired => "",
+        }
+    }
+
     /// About how many bytes of memory it takes to remember this.
     pub(crate) fn weight(&self) -> usize {
         const FIXED: usize = 4096;

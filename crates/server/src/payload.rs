@@ -20,6 +20,7 @@ use cofferdam_store::model::RunKind;
 use cofferdam_toolchain::Mode;
 use jiff::Timestamp;
 
+use crate::asked_network;
 use crate::config::RunBounds;
 use crate::fault::Fault;
 use crate::language::{Languages, Wish};
@@ -57,6 +58,11 @@ pub(crate) fn check(
             (Task::Payload(Box::new(sealed.clone())), WorkspaceWish::None)
         }
     };
+    asked_network::check_mode(&sealed.payload().network, bounds)?;
+    // A payload asks; the operator says how much it gets.
+    let network = sealed.payload().network.within(&bounds.network);
+    let network =
+        network.map_err(|problem| Fault::coded(ErrorCode::PayloadInvalid, problem.to_string()))?;
     let work = Work {
         kind: RunKind::Payload,
         limits,
@@ -68,9 +74,11 @@ pub(crate) fn check(
             FilesystemWrite::Allowed => WorkspaceAccess::ReadWrite,
             FilesystemWrite::Denied => WorkspaceAccess::ReadOnly,
         },
-        network: sealed.payload().network,
+        network,
         sealed: Some(Box::new(sealed.clone())),
         room: None,
+        declared: sealed.payload().purity.into(),
+        known: None,
         task,
     };
     submission::check_grant(&work)?;

@@ -1,6 +1,7 @@
 //! Who runs when. Every run waits in one bounded queue and then has a thread of its own; one lock holds the queue and what is taken of the capacity, and nothing slow happens under it.
 
 mod admission;
+mod warmth;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{EndingRecord, StopCause};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pool::{Pool, PoolBounds};
+use cofferdam_engine::pool::Pool;
 use cofferdam_engine::zygote::Interpreter;
-use cofferdam_store::{DataDir, RunId};
+use cofferdam_store::RunId;
 use jiff::Timestamp;
 
 use crate::accepted::Accepted;
 use crate::archive::Archive;
 use crate::backends::Backends;
 use crate::capacity::{self, Capacity};
-use crate::config::{Copies, RunBounds};
+use crate::config::RunBounds;
 use crate::fault::{Fault, Refusal};
 use crate::live::{Ended, Live, Outcome, Phase};
 use crate::metrics::Metrics;
@@ -123,7 +124,7 @@ impl Runner {
                 clearing: 0,
                 threadless: Vec::new(),
             }),
-            pool: Mutex::new(pool(&bounds, &host, archive.dir(), interpreters)),
+            pool: Mutex::new(warmth::pool(&bounds, &host, archive.dir(), interpreters)),
             backends,
             bounds,
             host,
@@ -304,6 +305,7 @@ impl Runner {
         let place = Place {
             dir: self.archive.dir(),
             kept: self.archive.kept(),
+            known: self.archive.known(),
             host: &self.host,
             pool: pool.as_deref(),
             backends: &self.backends,
@@ -426,25 +428,6 @@ impl Runner {
             state.known.remove(&oldest.id);
         }
     }
-}
-
-fn pool(
-    bounds: &RunBounds,
-    host: &Arc<Host>,
-    dir: &DataDir,
-    interpreters: Vec<Interpreter>,
-) -> Option<Arc<Pool>> {
-    let at_once = bounds.at_once.unwrap_or(host.cpus.len());
-    let mut size = PoolBounds::of_runs(at_once);
-    size.most = bounds.pool.unwrap_or(size.most);
-    if size.most == 0 {
-        return None;
-    }
-    let interpreters = match bounds.copies {
-        Copies::Used => interpreters,
-        Copies::Never => Vec::new(),
-    };
-    Pool::start(Arc::clone(host), dir.clone(), size, interpreters).map(Arc::new)
 }
 
 impl State {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::request::{Grant, Network, WorkspaceAccess};
+use cofferdam_contract::request::{Grant, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
 use cofferdam_store::model::RunKind;
@@ -18,10 +18,13 @@ use serde_json::Value;
 
 use crate::asked_files::{self, FileRequest, one_of};
 pub(crate) use crate::asked_limits::LimitsRequest;
+use crate::asked_network;
+use crate::asked_tags;
 use crate::config::RunBounds;
 use crate::fault::Fault;
 use crate::idempotency::KeyUse;
 use crate::inputs::{self, Base, InputRequest};
+use crate::known::Declared;
 use crate::language::{InputWish, Languages, Wish};
 use crate::project::{ProjectRequest, ProjectTask};
 use crate::runner::KeptPlace;
@@ -62,6 +65,8 @@ pub(crate) struct RunRequest {
     pub(crate) cwd: Option<String>,
     #[serde(default)]
     pub(crate) limits: LimitsRequest,
+    /// What may be reached, within what the operator allows: `none` (default), `allow=HOST[:PORT],…`, or `full` for all of that.
+    pub(crate) network: Option<String>,
     /// Found by these later. A run with a tag is kept until somebody removes it.
     #[serde(default)]
     pub(crate) tags: BTreeMap<String, String>,
@@ -76,6 +81,9 @@ pub(crate) struct RunRequest {
     pub(crate) execution_id: Option<String>,
     /// Where the result is sent as well; an address that the operator allows.
     pub(crate) callback_url: Option<String>,
+    /// The same answer each time: one that is known may be given instead of a run.
+    #[serde(default)]
+    pub(crate) pure: bool,
     /// Answer when it has ended (default), or at once with 202.
     #[serde(default = "yes")]
     pub(crate) wait: bool,
@@ -161,7 +169,7 @@ impl RunRequest {
         let files = asked_files::placed(&self.files, uploads, &mut problems);
         let stdin = self.input(&mut problems);
         let parent = self.parent_id(&mut problems);
-        check_tags(&self.tags, &mut problems);
+        asked_tags::check(&self.tags, &mut problems);
         self.check_inputs(bounds, &mut problems);
         self.check_kind(&mut problems);
         self.check_name(&mut problems);
@@ -172,6 +180,7 @@ impl RunRequest {
         };
         let limits = self.limits.merged(defaults, bounds, &mut problems);
         let project = self.project_task(!files.is_empty(), &mut problems);
+        let network = asked_network::within(&self, &bounds.network, &mut problems);
         Problems::check(problems)?;
         let Prepared {
             task,
@@ -224,6 +233,7 @@ impl RunRequest {
                 limits,
             },
         };
+        let declared = Declared::of(&self, languages);
         let workspace = files.map_or(WorkspaceWish::None, WorkspaceWish::Private);
         let deadline = self.deadline(&task, &limits, bounds);
         let work = Work {
@@ -238,10 +248,13 @@ impl RunRequest {
             parent,
             workspace,
             access: WorkspaceAccess::ReadWrite,
-            network: Network::Denied,
+            network,
             sealed: None,
             room: None,
+            declared,
+            known: None,
         };
+        asked_network::check_mode(&work.network, bounds)?;
         check_grant(&work)?;
         Ok(Submission {
             work,
@@ -339,6 +352,7 @@ impl RunRequest {
             ("stdin", self.stdin.is_some() || self.stdin_base64.is_some()),
             ("args", !self.args.is_empty()),
             ("event", self.event.is_some()),
+            ("pure", self.pure),
         ];
         for (field, is_given) in beside {
             if is_given {
@@ -410,6 +424,7 @@ impl RunRequest {
             ("args", !self.args.is_empty()),
             ("event", self.event.is_some()),
             ("stdin", self.stdin.is_some() || self.stdin_base64.is_some()),
+            ("pure", self.pure),
         ];
         for (field, _) in beside.iter().filter(|(_, is_given)| *is_given) {
             let fix = "is given beside project; leave it out";
@@ -452,30 +467,6 @@ impl RunRequest {
             problems.push(Problem::new("parent", text, "is not the id of a run"));
         }
         parsed
-    }
-}
-
-fn check_tags(tags: &BTreeMap<String, String>, problems: &mut Vec<Problem>) {
-    const MOST: usize = 32;
-    const LONGEST: usize = 255;
-    if tags.len() > MOST {
-        problems.push(Problem::new(
-            "tags",
-            tags.len(),
-            "are too many; use at most 32",
-        ));
-    }
-    for (key, value) in tags.iter().take(MOST) {
-        let fix = if key.is_empty() {
-            "has no name; give it one"
-        } else if key.len() + value.len() > LONGEST {
-            "is too long; use at most 255 bytes"
-        } else if key.contains('=') || format!("{key}{value}").chars().any(char::is_control) {
-            "holds control characters, or `=` in its name; remove them"
-        } else {
-            continue;
-        };
-        problems.push(Problem::new("tags", key, fix));
     }
 }
 

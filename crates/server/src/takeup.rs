@@ -14,6 +14,7 @@ use cofferdam_toolchain::ResultChannel;
 use crate::accepted::{Found, Promise};
 use crate::app::App;
 use crate::fault::Fault;
+use crate::known::Declared;
 use crate::reports::{About, Told};
 use crate::runner::TakenUp;
 use crate::submission::{Origin, RunRequest, Submission};
@@ -131,6 +132,8 @@ fn nothing(app: &App, argv: Vec<String>) -> Submission {
             network: Network::Denied,
             sealed: None,
             room: None,
+            declared: Declared::default(),
+            known: None,
         },
         priority: 0,
         deadline: std::time::Duration::ZERO,

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use cofferdam_contract::ending::{EndingRecord, Stream};
 use cofferdam_contract::enforcement::Enforcement;
+use cofferdam_contract::envelope::CachedFrom;
+use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::{CapturedStream, Change, Denial, UsageRecord};
 use cofferdam_store::log::Chunk;
 use cofferdam_store::model::{Artifact, LeftOut, Outcome as StoredOutcome, StoredRun};
@@ -55,6 +57,8 @@ pub(crate) struct RunView {
     pub(crate) enforced_by: Enforcement,
     pub(crate) isolation: BTreeMap<String, String>,
     pub(crate) denials: Vec<Denial>,
+    /// What went out and came in, and what was turned away; null for a run without network.
+    pub(crate) network: Option<NetworkRecord>,
     pub(crate) changes: Option<Vec<Change>>,
     pub(crate) artifacts: Vec<ArtifactView>,
     pub(crate) left_out: Vec<LeftOutView>,
@@ -64,6 +68,17 @@ pub(crate) struct RunView {
     pub(crate) unrecorded: Option<String>,
     /// The trace that it belongs to, as in `traceparent`; null when it comes from the history.
     pub(crate) trace_id: Option<String>,
+    /// The run that gave this answer first, where no run was made for it; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cached: Option<CachedFrom>,
+}
+
+/// What was asked, where no run is made for it.
+#[derive(Debug)]
+pub(crate) struct AskedView {
+    pub(crate) execution_id: Option<String>,
+    pub(crate) kind: String,
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -131,6 +146,16 @@ impl RunView {
         view
     }
 
+    /// An answer for which no run was made; it goes by the run that gave it first.
+    pub(crate) fn of_known(ended: &Ended, asked: AskedView, request_id: &str) -> Self {
+        let mut view = Self::empty(ended.run_id().to_owned(), Source::Live);
+        view.execution_id = asked.execution_id;
+        view.kind = asked.kind;
+        view.command = asked.command;
+        view.set_ended(ended, request_id);
+        view
+    }
+
     pub(crate) fn of_stored(run: StoredRun, output: &[Chunk]) -> Self {
         let mut view = Self::empty(run.opening.run_id.to_string(), Source::History);
         view.kind = run.opening.kind.as_str().to_owned();
@@ -157,6 +182,7 @@ impl RunView {
                 view.enforced_by = closing.enforced_by;
                 view.isolation = closing.isolation;
                 view.denials = closing.denials;
+                view.network = closing.network;
                 view.changes = closing.changes;
                 view.artifacts = closing.artifacts.iter().map(ArtifactView::from).collect();
                 view.left_out = closing.left_out.iter().map(LeftOutView::from).collect();
@@ -207,12 +233,14 @@ impl RunView {
             enforced_by: Enforcement::default(),
             isolation: BTreeMap::new(),
             denials: Vec::new(),
+            network: None,
             changes: None,
             artifacts: Vec::new(),
             left_out: Vec::new(),
             error: None,
             unrecorded: None,
             trace_id: None,
+            cached: None,
         }
     }
 
@@ -256,10 +284,12 @@ impl RunView {
         self.enforced_by = record.enforced_by.clone();
         self.isolation = record.isolation.clone();
         self.denials = record.denials.clone();
+        self.network.clone_from(&record.network);
         self.changes = record.changes.clone();
         self.artifacts = finished.artifacts.iter().map(ArtifactView::from).collect();
         self.left_out = finished.left_out.iter().map(LeftOutView::from).collect();
         self.unrecorded.clone_from(&record.unrecorded);
+        self.cached.clone_from(&record.cached);
     }
 }
 

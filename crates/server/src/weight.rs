@@ -41,6 +41,12 @@ fn record(record: &RunRecord) -> usize {
     let changes = changes.map(|change| size_of_val(change) + change.path.len());
     let denials = record.denials.iter();
     let denials = denials.map(|denial| size_of_val(denial) + denial.what.len());
+    let events = record.network.iter().flat_map(|told| &told.events);
+    let events = events.map(|event| {
+        let texts = [event.address.as_ref(), event.why.as_ref()];
+        let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
+        size_of_val(event) + event.host.len() + texts
+    });
     let isolation = record.isolation.iter();
     let isolation = isolation.map(|(part, by)| 2 * size_of::<String>() + part.len() + by.len());
     let enforced = record.enforced_by.len() * 64;
@@ -50,6 +56,7 @@ fn record(record: &RunRecord) -> usize {
         + record.result.as_ref().map_or(0, stream)
         + changes.sum::<usize>()
         + denials.sum::<usize>()
+        + events.sum::<usize>()
         + isolation.sum::<usize>()
         + enforced
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::Ending;
+use cofferdam_contract::kept_record::KeptRecord;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
@@ -23,6 +24,7 @@ use cofferdam_engine::pipeline::{
 use cofferdam_engine::pool::{Pool, Private, Seat};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
+use cofferdam_store::results::ResultKey;
 use cofferdam_store::sift::redact;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
@@ -33,6 +35,7 @@ use crate::config::Remembrance;
 use crate::fault::Fault;
 use crate::inputs::{self, Inputs};
 use crate::kept::{self, left_behind};
+use crate::known::{Declared, KnownAnswers};
 use crate::language;
 use crate::live::{Finished, Live, Stage};
 use crate::project::{self, ProjectTask};
@@ -56,6 +59,8 @@ pub(crate) struct Work {
     pub(crate) sealed: Option<Box<Sealed>>,
     /// Of the request that it came with; held until it is done.
     pub(crate) room: Option<Room>,
+    pub(crate) declared: Declared,
+    pub(crate) known: Option<ResultKey>,
 }
 
 #[derive(Debug, Clone)]
@@ -105,6 +110,7 @@ pub(crate) struct Left {
 pub(crate) struct Place<'a> {
     pub(crate) dir: &'a DataDir,
     pub(crate) kept: &'a Remembrance,
+    pub(crate) known: &'a KnownAnswers,
     pub(crate) host: &'a Host,
     pub(crate) pool: Option<&'a Pool>,
     pub(crate) backends: &'a Backends,
@@ -208,14 +214,14 @@ impl Work {
     /// The run as the engine will be asked for it, for checks before its turn comes.
     pub(crate) fn request(&self, workspace: Option<PathBuf>) -> Result<Request, Fault> {
         match &self.task {
-            Task::Payload(sealed) => {
-                sealed
-                    .to_request(payload_place(sealed, workspace))
-                    .map_err(|error| {
-                        let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
-                        Fault::coded(code, error.to_string())
-                    })
-            }
+            // Not the network that it asks for, but what it was given.
+            Task::Payload(sealed) => sealed
+                .to_request(payload_place(sealed, workspace))
+                .map_err(|error| {
+                    let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
+                    Fault::coded(code, error.to_string())
+                })
+                .map(|request| request.reaching(&self.network)),
             // Stands for its steps, of which more is known when it is unpacked.
             Task::Project(task) => Ok(self.plain(vec!["true".into()], task.env.clone(), workspace)),
             Task::Command(task) => Ok(Request {
@@ -232,19 +238,14 @@ impl Work {
         workspace: Option<PathBuf>,
     ) -> Request {
         Request {
-            argv,
             env,
-            cwd: None,
             limits: self.limits.clone(),
-            waived: Vec::new(),
-            network: self.network,
-            root: Root::HostUsr,
+            network: self.network.clone(),
             workspace: workspace.map(|path| Workspace {
                 path,
                 access: self.access,
             }),
-            mounts: Vec::new(),
-            backend: BackendName::Native,
+            ..Request::command(argv)
         }
     }
 
@@ -300,12 +301,16 @@ impl Work {
         let mut record = ran?;
         let _phase = live.trace.phase(RunPhase::Record);
         let answer = language::answer(channel, &record);
+        let known = self.known.zip(KeptRecord::of(&record));
         // Read; no use in remembering it twice.
         record.result = None;
         let (artifacts, left_out) = match &private {
             Some(_) => left_behind(place.dir, live.id),
             None => (Vec::new(), Vec::new()),
         };
+        if artifacts.is_empty() && left_out.is_empty() {
+            place.known.keep(known, live, &place.kept.rules);
+        }
         left.workspace = private;
         Ok(Finished {
             artifacts,

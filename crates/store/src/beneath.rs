@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -71,15 +71,25 @@ fn empty_once(top: &OwnedFd, number: &mut u64) -> io::Result<bool> {
                 Err(Errno::ISDIR | Errno::PERM) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            *number += 1;
             open_up(&dir, &*inner);
-            let lifted = CString::new(format!(".cofferdam-removing-{number}"))?;
-            rustix::fs::renameat(&dir, &*inner, top, &*lifted)?;
+            lift(&dir, &inner, top, number)?;
             is_left = true;
         }
         rustix::fs::unlinkat(top, &*name, AtFlags::REMOVEDIR)?;
     }
     Ok(is_left)
+}
+
+/// Moves a directory up, under the next name that is free: whoever made the tree knows these names too. An empty directory of that name is replaced, and was to go as well.
+fn lift(dir: &OwnedFd, name: &CString, top: &OwnedFd, number: &mut u64) -> io::Result<()> {
+    loop {
+        *number += 1;
+        let lifted = CString::new(format!(".cofferdam-removing-{number}"))?;
+        match rustix::fs::renameat(dir, &**name, top, &*lifted) {
+            Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
+            other => return Ok(other?),
+        }
+    }
 }
 
 /// What is in a directory.
@@ -94,8 +104,36 @@ pub fn names(dir: impl AsFd) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// A directory that its program closed. Not through a link: a link has no mode of its own to change.
+/// A directory that its program closed. The kernel changes no mode without following links before Linux 6.6: so it is by the descriptor of what is a directory, and no link.
+/// Where this fails, the next step says why.
 fn open_up(dir: impl AsFd, name: impl Arg) {
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    let _ = rustix::fs::chmodat(dir, name, Mode::RWXU, flags);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Ok(found) = rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        let own = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let _ = rustix::fs::chmod(own, Mode::RWXU);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_tree_cannot_stay_by_taking_the_names_that_removal_uses() {
+        let place = tempfile::tempdir().unwrap();
+        let tree = place.path().join("tree");
+        let taken = |number: u32| tree.join(format!(".cofferdam-removing-{number}"));
+        for number in [1, 2, 5] {
+            fs::create_dir_all(taken(number).join("x/y/z")).unwrap();
+            fs::write(taken(number).join("file"), "x").unwrap();
+        }
+        fs::write(taken(3), "x").unwrap();
+        std::os::unix::fs::symlink(place.path(), taken(4)).unwrap();
+        fs::create_dir(taken(6)).unwrap();
+        fs::create_dir_all(taken(1).join(".cofferdam-removing-1/.cofferdam-removing-2/x")).unwrap();
+        remove(rustix::fs::CWD, tree.as_path()).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
 }

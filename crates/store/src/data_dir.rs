@@ -14,6 +14,8 @@
 //! couriers/ID.lock  locked for as long as a process that tells it lives
 //! audit-head        the last entry of the audit chain, kept apart from the chain
 //! work/ID/          the private workspace of a run that brought its files with it
+//! keys/             keys that sign, and those that are trusted
+//! results/          answers that are known already and the key that vouches for them; can be removed at any time
 //! wasm/             compiled WebAssembly and the key that vouches for it; can be removed at any time
 //! images/           unpacked images: roots of native sandboxes
 //! last-pruned       when what is too old was last looked for: the time of this file
@@ -95,6 +97,16 @@ impl DataDir {
     /// Workspaces of runs that bring their own files: nothing of the history.
     pub fn work(&self) -> PathBuf {
         self.path.join("work")
+    }
+
+    /// Keys that sign, and those that are trusted.
+    pub fn keys(&self) -> PathBuf {
+        self.path.join("keys")
+    }
+
+    /// Answers that are known already.
+    pub fn results(&self) -> PathBuf {
+        self.path.join("results")
     }
 
     /// Unpacked images.

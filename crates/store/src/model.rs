@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::enforcement::Enforcement;
+use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::{Change, Denial, UsageRecord};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,9 @@ pub struct Closing {
     /// What the tests of a project told, where that is what was run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<serde_json::Value>,
+    /// What went out and came in, where the run had a network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkRecord>,
 }
 
 /// What a program wrote to one stream, before anything was taken out or cut.

@@ -158,6 +158,8 @@ fn is_young(dir: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{Gid, Uid};
+
     use super::*;
 
     #[test]
@@ -238,9 +240,24 @@ mod tests {
         assert!(!left.exists() && somebody_elses.exists());
     }
 
-    /// Deeper than any stack, and closed on the way.
+    /// Deeper than any stack, and closed on the way: for root, whom nothing is closed to, and for anybody else.
     #[test]
     fn no_tree_is_too_deep_or_too_closed_to_be_removed() {
+        deep_and_closed_tree_goes();
+        let as_somebody = || {
+            let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
+            if rustix::process::geteuid().is_root() {
+                // Of this thread alone.
+                rustix::thread::set_thread_groups(&[]).unwrap();
+                rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+                rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            }
+            deep_and_closed_tree_goes();
+        };
+        std::thread::spawn(as_somebody).join().unwrap();
+    }
+
+    fn deep_and_closed_tree_goes() {
         let place = tempfile::tempdir().unwrap();
         let dir = DataDir::at(place.path());
         let private = PrivateDir::create(&dir, RunId::new()).unwrap();

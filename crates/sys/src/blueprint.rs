@@ -4,6 +4,7 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
+use crate::doors::Door;
 use crate::landlock::Rules;
 use crate::seccomp::Listener;
 
@@ -21,8 +22,12 @@ pub struct Blueprint {
     pub landlock: Option<Rules>,
     /// Whether the supervisor gets the counters of the program's network namespace: it costs a few dozen microseconds.
     pub routes: Routes,
+    /// The ways out; none for a program that reaches nothing.
+    pub doors: Vec<Door>,
     /// CPUs that programs may run on; empty for all.
     pub cpus: Vec<usize>,
+    /// For a run that must give the same each time; `None` for any other.
+    pub fixed: Option<Fixed>,
     /// What must last as long as the sandbox.
     pub lease: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
@@ -57,6 +62,13 @@ pub enum Privileged {
 pub enum Routes {
     Counted,
     Ignored,
+}
+
+/// What a program's process gives up that differs from run to run: random addresses, the machine's time since it was started, a number that depends on how it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fixed {
+    /// Nanoseconds by which its clocks since the start of the machine differ from ours: the monotonic one, and the one that goes on while the machine sleeps.
+    pub offsets: [i64; 2],
 }
 
 /// Where a prepared mount waits between the step that makes it and the step that attaches it.
@@ -130,6 +142,10 @@ pub enum Step {
         path: CString,
         content: Vec<u8>,
     },
+    /// A named pipe.
+    Fifo {
+        path: CString,
+    },
     /// Keeps a descriptor of the directory and sends it to the supervisor once the sandbox is ready.
     SendDir {
         path: CString,
@@ -170,6 +186,7 @@ impl Step {
             Self::Mkdir { path, .. } => format!("make directory {}", path.to_string_lossy()),
             Self::Symlink { path, .. } => format!("make link {}", path.to_string_lossy()),
             Self::WriteFile { path, .. } => format!("write {}", path.to_string_lossy()),
+            Self::Fifo { path } => format!("make pipe {}", path.to_string_lossy()),
             Self::SendDir { path } => format!("open {} for the supervisor", path.to_string_lossy()),
             Self::Pivot => "change the root".to_owned(),
             Self::SealRoot => "make the root read-only".to_owned(),

@@ -20,7 +20,7 @@ use crate::errand::{Departure, Errand};
 use crate::init::Failure;
 use crate::program::Program;
 use crate::protocol::{self, MAX_FDS, RESULT_FD, Stage};
-use crate::{enclose, landlock, network, raw, routes, seccomp};
+use crate::{doors, enclose, fixed_time, landlock, network, raw, routes, seccomp};
 
 const BUILDING: u32 = 0;
 const BUILT: u32 = 1;
@@ -145,7 +145,12 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     let _ = rustix::process::setsid();
     if isolated {
         rustix::process::umask(Mode::from_raw_mode(0o022));
+        if let Some(fixed) = &blueprint.fixed {
+            fixed_time::begin_best_effort(fixed);
+            keep_addresses().map_err(at(Stage::Exec))?;
+        }
         network::leave_the_hosts()?;
+        doors::open(&blueprint.doors, start.control).map_err(at(Stage::Doors))?;
         // SAFETY: this process is a single thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) }
             .map_err(at(Stage::CgroupNamespace))?;
@@ -225,16 +230,26 @@ fn depart(blueprint: &Blueprint, departure: &Departure) -> Result<(), Errno> {
 fn forget_the_callers_settings_best_effort() {
     // SAFETY: a number only.
     let _ = unsafe { raw::syscall(libc::SYS_personality, [0; 6]) };
-    // A process that has changed its identity is not dumpable, and then its /proc files belong to root.
+    write_own_setting_best_effort(c"/proc/self/oom_score_adj", b"0");
+}
+
+/// A process that has changed its identity is not dumpable, and then its /proc files belong to root.
+pub(crate) fn write_own_setting_best_effort(path: &CStr, value: &[u8]) {
     let dumpable = rustix::process::dumpable_behavior();
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable);
-    let path = c"/proc/self/oom_score_adj";
     if let Ok(file) = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
-        let _ = rustix::io::write(&file, b"0");
+        let _ = rustix::io::write(&file, value);
     }
     if !matches!(dumpable, Ok(DumpableBehavior::Dumpable)) {
         let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
+}
+
+/// No random addresses, from the next program on.
+fn keep_addresses() -> Result<(), Errno> {
+    const ADDR_NO_RANDOMIZE: usize = 0x0004_0000;
+    // SAFETY: a number only.
+    unsafe { raw::syscall(libc::SYS_personality, [ADDR_NO_RANDOMIZE, 0, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// Waits for the supervisor's word, which brings the program's streams and the version 1 cgroups that it enters. A supervisor that is gone sends none.

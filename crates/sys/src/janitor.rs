@@ -17,7 +17,8 @@ use crate::raw;
 
 /// Every group of ours has this prefix; a sweep touches no other.
 const PREFIX: &[u8] = b"cofferdam-";
-const MAX_PLACES: usize = 4;
+/// As many as version 1 has controllers that we use.
+const MAX_PLACES: usize = 5;
 /// What the janitor keeps open: the places, and its end of the pipe.
 const MAX_KEPT: usize = MAX_PLACES + 1;
 /// How often a group is tried that still holds a process: for about ten seconds, since naps grow.
@@ -58,10 +59,14 @@ impl Janitor {
         if places.is_empty() {
             return Ok(None);
         }
+        if places.len() > MAX_PLACES {
+            // Groups would be left behind.
+            return Err(Errno::TOOBIG);
+        }
         let (wake, lifeline) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let mut work = Box::new(Work {
             places: [-1; MAX_PLACES],
-            count: places.len().min(MAX_PLACES),
+            count: places.len(),
             name: CString::new(name).map_err(|_| Errno::INVAL)?,
             wake: wake.as_raw_fd(),
             stack: clone::stack(32 * 1024),

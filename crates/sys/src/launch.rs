@@ -190,7 +190,9 @@ extern "C" fn begin(argument: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `clone_init` handed us a live `Inner`, of which only `stack` changes afterwards, and that we do not look at, and `errand`, which may be set once from another process.
     let inner = unsafe { &*argument.cast::<Inner>() };
     // Without walls there is nothing to build meanwhile; and a tool that wants to end with its parent must have one that stays, not a thread that has only started it.
+    // Nor where numbers count: the thread would have one of them.
     let order = match inner.blueprint.isolation {
+        Isolation::Namespaces(_) if inner.blueprint.fixed.is_some() => Order::OneAfterTheOther,
         Isolation::Namespaces(_) => inner.order,
         Isolation::None => Order::OneAfterTheOther,
     };

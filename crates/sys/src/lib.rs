@@ -9,13 +9,16 @@
 
 pub mod attendant;
 pub mod blueprint;
+pub mod caller;
 pub mod cgroup;
 mod child;
 mod clone;
 pub mod descendants;
+pub mod doors;
 mod enclose;
 pub mod errand;
 pub mod farewell;
+mod fixed_time;
 pub mod guest;
 pub mod heap;
 pub mod idmap;
@@ -34,3 +37,4 @@ pub mod routes;
 pub mod seccomp;
 pub mod signals;
 mod steps;
+pub mod vdso;

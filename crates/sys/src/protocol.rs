@@ -18,7 +18,7 @@ use crate::guest::Entrances;
 use crate::routes::Counters;
 
 /// Descriptors in one message at most: stdin, stdout, stderr, the result channel and a join file for each version 1 controller.
-pub(crate) const MAX_FDS: usize = 8;
+pub(crate) const MAX_FDS: usize = 9;
 
 pub(crate) const KIND_MAPPED: u8 = 1;
 /// Brings the program's streams and its version 1 cgroups; for the program's process, not for init.
@@ -36,6 +36,7 @@ const KIND_WAITING: u8 = 22;
 const KIND_ROUTES: u8 = 23;
 const KIND_NAMESPACES: u8 = 24;
 const KIND_GUEST: u8 = 25;
+const KIND_DOOR: u8 = 26;
 
 /// What init and the program's process report.
 #[derive(Debug)]
@@ -59,6 +60,11 @@ pub enum Event {
     /// The counters of the program's network namespace.
     Routes {
         counters: Counters,
+    },
+    /// A socket of [`crate::blueprint::Blueprint::doors`], by its index there.
+    Door {
+        index: usize,
+        socket: OwnedFd,
     },
     /// What a process from elsewhere needs to come in; see [`crate::guest`].
     Namespaces {
@@ -102,6 +108,7 @@ pub enum Stage {
     Descriptors,
     NetworkNamespace,
     Loopback,
+    Doors,
     Identity,
     Step(u32),
     OldRoot,
@@ -119,7 +126,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    const FIXED: [(Self, &'static str); 16] = [
+    const FIXED: [(Self, &'static str); 17] = [
         (Self::Descriptors, "close inherited descriptors"),
         (Self::NetworkNamespace, "make a network namespace"),
         (Self::Loopback, "bring loopback up"),
@@ -136,6 +143,8 @@ impl Stage {
         (Self::NoNewPrivs, "give up new privileges"),
         (Self::Seccomp, "install the system call filter"),
         (Self::Exec, "execute the program"),
+        // Last: interpreters that wait count the others, and know no doors.
+        (Self::Doors, "open the ways out of the sandbox"),
     ];
     const STEP_BASE: u32 = 1000;
 
@@ -241,6 +250,10 @@ pub(crate) fn routes() -> [u8; 32] {
     encode((KIND_ROUTES, [0; 3]))
 }
 
+pub(crate) fn door(index: u64) -> [u8; 32] {
+    encode((KIND_DOOR, [index, 0, 0]))
+}
+
 pub(crate) fn namespaces([device, inode]: [u64; 2]) -> [u8; 32] {
     encode((KIND_NAMESPACES, [device, inode, 0]))
 }
@@ -294,6 +307,10 @@ fn decode(bytes: &[u8; 32], fds: Vec<OwnedFd>) -> Result<Event, Errno> {
                 fds,
                 root: [values[0], values[1]],
             },
+        },
+        KIND_DOOR => Event::Door {
+            index: usize::try_from(values[0]).map_err(|_| Errno::BADMSG)?,
+            socket: fds.into_iter().next().ok_or(Errno::BADMSG)?,
         },
         KIND_GUEST => Event::Guest {
             pidfd: fds.into_iter().next().ok_or(Errno::BADMSG)?,

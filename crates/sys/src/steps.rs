@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, UnmountFlags,
@@ -132,6 +132,9 @@ fn execute_one(
             other => other,
         },
         Step::WriteFile { path, content } => write_file(path, content),
+        Step::Fifo { path } => {
+            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0)
+        }
         Step::SendDir { path } => {
             let dir = rustix::fs::openat(
                 CWD,

@@ -31,6 +31,7 @@ impl Needs {
             open_files: at_least(&defaults.open_files, self.open_files),
             output: defaults.output,
             cpus: defaults.cpus,
+            disk_io: defaults.disk_io,
         }
     }
 
@@ -59,6 +60,7 @@ impl Needs {
             open_files: number(self.open_files),
             output: Cap::Unlimited,
             cpus: Cap::Unlimited,
+            disk_io: Cap::Unlimited,
         }
     }
 }

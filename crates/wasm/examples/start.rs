@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::limits::Limits;
-use cofferdam_contract::request::{BackendName, Grant, Network, Request, Root};
+use cofferdam_contract::request::{BackendName, Gpus, Grant, Network, Request, Root};
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::Streams;
@@ -114,6 +114,7 @@ fn timed(
         workspace: None,
         mounts: Vec::new(),
         backend: BackendName::Wasm,
+        gpus: Gpus::None,
     };
     let streams = Streams::kept(1 << 20);
     let record = wasm.run(code, determinism, Grant::new(request)?, streams, host)?;

@@ -24,6 +24,10 @@ const LARGEST_MEMORY: usize = 1 << 32;
 /// What is cleared by writing zeros and not by asking the kernel.
 const KEPT_RESIDENT: usize = 128 << 10;
 const TABLE_ELEMENTS: usize = 100_000;
+/// What the pool has for each program: as much as components have that were made of one module.
+const CORE_INSTANCES: u32 = 4;
+const MEMORIES: u32 = 2;
+const TABLES: u32 = 4;
 
 impl Flavour {
     pub const ALL: [Self; 2] = [Self::Timed, Self::Counted];
@@ -72,10 +76,14 @@ pub(crate) fn engine(
 
 fn pool(count: u32) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
-    pool.total_core_instances(count.saturating_mul(4))
+    pool.total_core_instances(count.saturating_mul(CORE_INSTANCES))
         .total_component_instances(count)
-        .total_memories(count.saturating_mul(2))
-        .total_tables(count.saturating_mul(4))
+        .total_memories(count.saturating_mul(MEMORIES))
+        .total_tables(count.saturating_mul(TABLES))
+        // A component that needs more is not loaded here, and takes nothing from the others.
+        .max_core_instances_per_component(CORE_INSTANCES)
+        .max_memories_per_component(MEMORIES)
+        .max_tables_per_component(TABLES)
         .total_stacks(count)
         .max_memory_size(LARGEST_MEMORY)
         .table_elements(TABLE_ELEMENTS)

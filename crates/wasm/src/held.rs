@@ -42,6 +42,7 @@ pub(crate) fn enforcement(
             by(limits.open_files, Enforcer::WasmTable),
         ),
         (LimitName::Cpus, cpus(request)?),
+        (LimitName::DiskIo, disk_io(request)?),
     ];
     Ok(held
         .into_iter()
@@ -66,6 +67,19 @@ fn cpus(request: &Request) -> Result<Enforcer, EngineError> {
             why: "the wasm backend gives a program one CPU and cannot give it a part of one"
                 .to_owned(),
             fix: "ask for 1 or more, or use --backend native".to_owned(),
+        }),
+    }
+}
+
+fn disk_io(request: &Request) -> Result<Enforcer, EngineError> {
+    match request.limits.disk_io {
+        Cap::Unlimited => Ok(Enforcer::Unlimited),
+        Cap::AtMost(_) if request.waived.contains(&LimitName::DiskIo) => Ok(Enforcer::Waived),
+        Cap::AtMost(_) => Err(EngineError::Unenforceable {
+            limit: LimitName::DiskIo,
+            why: "the wasm backend runs in this process, whose own use of disks is not bounded"
+                .to_owned(),
+            fix: "use --backend native".to_owned(),
         }),
     }
 }

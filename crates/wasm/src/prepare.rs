@@ -17,6 +17,7 @@ use crate::engines::{self, Flavour};
 use crate::guest::Guest;
 use crate::load::{self, Genuine, Loaded};
 use crate::settings::{Instances, Settings};
+use crate::shelf::Shelf;
 use crate::steady;
 use crate::ticker::Ticker;
 use crate::workshop::{self, Unmade};
@@ -41,6 +42,16 @@ impl Program {
             Self::Module(_) => Kind::Module,
             Self::Component(_) => Kind::Component,
         }
+    }
+
+    /// How many memories it starts with. Each may hold a descriptor for as long as the program is kept.
+    pub(crate) fn memories(&self) -> u64 {
+        let needs = match self {
+            Self::Module(pre) => Some(pre.module().resources_required()),
+            // Not known only where modules are imported, and there are none to import.
+            Self::Component(pre) => pre.instance_pre().component().resources_required(),
+        };
+        needs.map_or(0, |needs| u64::from(needs.num_memories))
     }
 }
 
@@ -77,23 +88,6 @@ pub(crate) struct Pantry {
     shelf: Mutex<Shelf>,
 }
 
-/// Programs in memory. What was not used for longest goes first.
-#[derive(Default)]
-struct Shelf {
-    programs: HashMap<Name, Stored>,
-    bytes: usize,
-    now: u64,
-}
-
-struct Stored {
-    program: Program,
-    place: Arc<Place>,
-    bytes: usize,
-    used: u64,
-}
-
-/// Compiled code of this size together is kept in memory.
-const SHELF: usize = 256 << 20;
 /// What every command has.
 const ENTRY: &str = "_start";
 
@@ -102,7 +96,7 @@ impl Pantry {
         Self {
             cache: OnceLock::new(),
             places: Mutex::default(),
-            shelf: Mutex::default(),
+            shelf: Mutex::new(Shelf::new()),
         }
     }
 
@@ -210,7 +204,7 @@ impl Pantry {
 }
 
 impl Place {
-    fn new(
+    pub(crate) fn new(
         flavour: Flavour,
         instances: Instances,
         settings: &Settings,
@@ -269,38 +263,6 @@ impl Place {
                 })?;
                 let pre = linker.instantiate_pre(&component)?;
                 Ok(Program::Component(CommandPre::new(pre)?))
-            }
-        }
-    }
-}
-
-impl Shelf {
-    fn take(&mut self, name: Name) -> Option<(Program, Arc<Place>)> {
-        self.now += 1;
-        let stored = self.programs.get_mut(&name)?;
-        stored.used = self.now;
-        Some((stored.program.clone(), Arc::clone(&stored.place)))
-    }
-
-    fn put(&mut self, name: Name, program: &Program, place: &Arc<Place>, bytes: usize) {
-        self.now += 1;
-        let stored = Stored {
-            program: program.clone(),
-            place: Arc::clone(place),
-            bytes,
-            used: self.now,
-        };
-        self.bytes += bytes;
-        if let Some(old) = self.programs.insert(name, stored) {
-            self.bytes -= old.bytes;
-        }
-        while self.bytes > SHELF && self.programs.len() > 1 {
-            let oldest = self.programs.iter().min_by_key(|(_, stored)| stored.used);
-            let Some(oldest) = oldest.map(|(name, _)| *name) else {
-                return;
-            };
-            if let Some(old) = self.programs.remove(&oldest) {
-                self.bytes -= old.bytes;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_contract::ending::{Ending, SetupFailure, SetupFailureKind, StopCause};
 use cofferdam_contract::record::RunRecord;
@@ -18,7 +18,6 @@ use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Input, LiveUsage, Streams};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use tokio::runtime::{Builder, Runtime};
 use wasmtime::Store;
 
 use crate::engines::{Flavour, VERSION};
@@ -28,16 +27,17 @@ use crate::held;
 use crate::outcome::{self, Evidence, Said, Settled};
 use crate::pace::{self, Clock, Pace};
 use crate::prepare::{Kind, Pantry, Program, Ready};
+use crate::runtime::{self, Waiting};
 use crate::settings::{Determinism, Settings};
 use crate::stdio::{self, Shared, Stopped};
-use crate::wait::{self, Alarm};
+use crate::wait::{self, Alarm, Whole};
 use crate::workshop::Unmade;
 
 /// The backend. Compiled code, memory and threads are used again for as long as it lives.
 pub struct Wasm {
     settings: Settings,
     pantry: Pantry,
-    runtime: OnceLock<Runtime>,
+    waiting: Waiting,
 }
 
 /// What is to be run: a binary, or its text.
@@ -70,7 +70,7 @@ impl Wasm {
         Self {
             settings,
             pantry: Pantry::new(),
-            runtime: OnceLock::new(),
+            waiting: Waiting::default(),
         }
     }
 
@@ -164,13 +164,10 @@ impl Wasm {
         around: Around<'_>,
     ) -> Done {
         let failed = |message: String| Done::failed(SetupFailureKind::Sandbox, message);
-        let own;
+        let own = Waiting::default();
         let runtime = match determinism {
-            Determinism::Off => self.runtime(),
-            Determinism::Exact { .. } => {
-                own = fixed::runtime();
-                own.as_ref().map_err(ToString::to_string)
-            }
+            Determinism::Off => self.waiting.get_or_make(runtime::shared),
+            Determinism::Exact { .. } => own.get_or_make(fixed::runtime),
         };
         match runtime {
             // The thread that runs the program is the caller's.
@@ -182,20 +179,6 @@ impl Wasm {
             }),
             Err(why) => failed(format!("the program cannot be started: {why}")),
         }
-    }
-
-    /// Clocks and descriptors are waited for by one thread for all runs.
-    fn runtime(&self) -> Result<&Runtime, String> {
-        if let Some(runtime) = self.runtime.get() {
-            return Ok(runtime);
-        }
-        let made = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("wasm-wait")
-            .enable_all()
-            .build();
-        let made = made.map_err(|error| error.to_string())?;
-        Ok(self.runtime.get_or_init(|| made))
     }
 }
 
@@ -215,11 +198,17 @@ async fn run_program(
 ) -> wasmtime::Result<Done> {
     let limits = &request.limits;
     let shared = around.shared;
+    // Made before the start: a run whose end nobody would notice does not begin. Input that is read before the start is within the time as well.
+    let alarm = Alarm::new(limits.wall_time, around.cancel)?;
+    let clock = Clock::start();
     let mut wasi = guest::world(request)?;
     let mut stdin = around.stdin;
     if let Determinism::Exact { seed } = determinism {
         fixed::fix(&mut wasi, seed);
-        stdin = wait::whole(stdin, around.cancel)?;
+        stdin = match wait::whole(stdin, &alarm)? {
+            Whole::Read(input) => input,
+            Whole::Stopped(cause) => return Ok(Done::stopped_before_the_start(cause, clock)),
+        };
     }
     stdio::connect(&mut wasi, stdin, shared);
     let directories = Arc::new(Mutex::new(Directories::of(request)));
@@ -230,9 +219,6 @@ async fn run_program(
     if let Determinism::Exact { .. } = determinism {
         store.set_fuel(fuel)?;
     }
-    // Made before the start: a run whose end nobody would notice does not begin.
-    let alarm = Alarm::new(limits.wall_time, around.cancel)?;
-    let clock = Clock::start();
     let usage = around.usage;
     let mut pace = Pace::new(shared, clock, limits, determinism, &directories, usage);
     store.epoch_deadline_callback(move |store| pace.look(&store));
@@ -321,6 +307,17 @@ impl Done {
             Unmade::Failed(failure) => Self::ended(Ending::NeverStarted(failure)),
             Unmade::Canceled => Self::ended(Ending::Stopped(StopCause::Canceled)),
             Unmade::Engine(error) => Self::failed(SetupFailureKind::Sandbox, error.to_string()),
+        }
+    }
+
+    fn stopped_before_the_start(cause: StopCause, clock: Clock) -> Self {
+        Self {
+            usage: Usage {
+                wall: clock.wall(),
+                cpu: clock.cpu(),
+                ..Usage::default()
+            },
+            ..Self::ended(Ending::Stopped(cause))
         }
     }
 

@@ -232,7 +232,7 @@ impl Pollable for Source {
 }
 
 /// Whether there is something to read now, or an end to be seen.
-fn has_data(from: &OwnedFd) -> bool {
+pub(crate) fn has_data(from: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(from, PollFlags::IN)];
     let now = Timespec {
         tv_sec: 0,

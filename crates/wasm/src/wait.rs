@@ -13,6 +13,8 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::stdio::has_data;
+
 /// What ends a run from outside, whatever its program does.
 #[derive(Debug)]
 pub(crate) struct Alarm {
@@ -35,6 +37,19 @@ impl Alarm {
             None => None,
         };
         Ok(Self { deadline, cancel })
+    }
+
+    /// Why the run must end, if it must by now.
+    fn rang(&self) -> Option<StopCause> {
+        if self
+            .cancel
+            .as_ref()
+            .is_some_and(|fd| has_data(fd.get_ref()))
+        {
+            return Some(StopCause::Canceled);
+        }
+        let (limit, timer) = self.deadline.as_ref()?;
+        has_data(timer.get_ref()).then_some(StopCause::WallTime { limit: *limit })
     }
 
     /// Returns when the run must end, and why.
@@ -87,21 +102,32 @@ fn timer(limit: Duration) -> Result<OwnedFd, Errno> {
 /// No input of a deterministic run may be larger.
 const LARGEST_INPUT: usize = 64 << 20;
 
-/// All of the input, or as much as there is when the caller cancels.
-pub(crate) fn whole(input: Input, cancel: Option<BorrowedFd<'_>>) -> wasmtime::Result<Input> {
+/// What became of reading the whole of an input.
+pub(crate) enum Whole {
+    Read(Input),
+    Stopped(StopCause),
+}
+
+/// All of the input and never a part of it, which a program would take for all. One that does not end in time, or before the caller cancels, ends the run.
+pub(crate) fn whole(input: Input, alarm: &Alarm) -> wasmtime::Result<Whole> {
     let Input::From(from) = input else {
-        return Ok(input);
+        return Ok(Whole::Read(input));
     };
     let mut bytes = Vec::new();
     loop {
+        let watched = alarm.deadline.as_ref().map(|(_, timer)| timer);
+        let watched = watched.into_iter().chain(&alarm.cancel);
         let mut fds = vec![PollFd::new(&from, PollFlags::IN)];
-        fds.extend(cancel.map(|cancel| PollFd::from_borrowed_fd(cancel, PollFlags::IN)));
+        fds.extend(watched.map(|watched| PollFd::new(watched.get_ref(), PollFlags::IN)));
         match rustix::event::poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => break,
+            Err(errno) => return Err(unreadable(errno)),
         }
-        if fds.get(1).is_some_and(|fd| !fd.revents().is_empty()) {
-            break;
+        if let Some(cause) = alarm.rang() {
+            return Ok(Whole::Stopped(cause));
+        }
+        if !has_data(&from) {
+            continue;
         }
         bytes.reserve(64 << 10);
         match rustix::io::read(&from, rustix::buffer::spare_capacity(&mut bytes)) {
@@ -112,8 +138,12 @@ pub(crate) fn whole(input: Input, cancel: Option<BorrowedFd<'_>>) -> wasmtime::R
                 ));
             }
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => break,
+            Err(errno) => return Err(unreadable(errno)),
         }
     }
-    Ok(Input::Bytes(bytes))
+    Ok(Whole::Read(Input::Bytes(bytes)))
+}
+
+fn unreadable(errno: Errno) -> wasmtime::Error {
+    wasmtime::Error::msg(format!("the input cannot be read: {errno}"))
 }

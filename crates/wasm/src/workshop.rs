@@ -6,7 +6,9 @@ use std::os::fd::BorrowedFd;
 
 use cofferdam_contract::ending::{Ending, SetupFailure, SetupFailureKind, StopCause};
 use cofferdam_contract::limits::Limits;
-use cofferdam_contract::request::{BackendName, Grant, Mount, MountAccess, Network, Request, Root};
+use cofferdam_contract::request::{
+    BackendName, Gpus, Grant, Mount, MountAccess, Network, Request, Root,
+};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::error::EngineError;
 use cofferdam_engine::host::Host;
@@ -101,6 +103,7 @@ fn request(flavour: Flavour, settings: &Settings) -> Request {
             access: MountAccess::ReadOnly,
         }],
         backend: BackendName::Native,
+        gpus: Gpus::None,
     }
 }
 

@@ -7,16 +7,19 @@
 )]
 
 use std::fmt::Write as _;
+use std::io::{PipeWriter, Write as _};
+use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{Ending, SetupFailureKind, StopCause};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{BackendName, Grant, Request};
+use cofferdam_contract::request::{BackendName, Grant, Request, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::Streams;
+use cofferdam_engine::pipeline::{Input, LiveUsage, Streams};
 use cofferdam_wasm::{Code, CompileBounds, Compiler, Determinism, Instances, Settings, Wasm};
 
 fn settings(cache: Option<&Path>) -> Settings {
@@ -28,21 +31,29 @@ fn settings(cache: Option<&Path>) -> Settings {
 }
 
 fn run(wasm: &Wasm, code: &str, limits: Limits) -> RunRecord {
-    let request = Request {
+    let streams = Streams::kept(1 << 20);
+    launch(wasm, code, Determinism::Off, request(limits), streams)
+}
+
+fn request(limits: Limits) -> Request {
+    Request {
         limits,
         backend: BackendName::Wasm,
         ..Request::command(["program"])
-    };
-    let streams = Streams::kept(1 << 20);
+    }
+}
+
+fn launch(
+    wasm: &Wasm,
+    code: &str,
+    determinism: Determinism,
+    request: Request,
+    streams: Streams<'_>,
+) -> RunRecord {
     let code = Code::Bytes(code.as_bytes().into());
-    wasm.run(
-        &code,
-        Determinism::Off,
-        Grant::new(request).unwrap(),
-        streams,
-        &Host::detect(),
-    )
-    .unwrap()
+    let grant = Grant::new(request).unwrap();
+    wasm.run(&code, determinism, grant, streams, &Host::detect())
+        .unwrap()
 }
 
 /// One function with a large body: what compilers take longest for.
@@ -216,4 +227,181 @@ fn a_program_too_large_for_the_pool_runs_all_the_same() {
     let code = r#"(module (table 200000 funcref) (func (export "_start")))"#;
     let record = run(&wasm, code, Limits::DEFAULT);
     assert_eq!(record.ending, Ending::Exited { code: 0 });
+}
+
+/// Opens `pipe` for reading, as any program would a file.
+const OPENS_A_PIPE: &str = r#"(module
+  (import "wasi_snapshot_preview1" "path_open"
+    (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "pipe")
+  (func (export "_start") (drop (call $open (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 4)
+    (i32.const 0) (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 64)))))"#;
+
+const SHORT: Duration = Duration::from_millis(300);
+/// On a machine that has much else to do. What hangs, hangs longer.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The end of the backend is awaited as well: it waits for nobody either.
+#[track_caller]
+fn assert_ends_on_time(determinism: Determinism, code: &'static str, what: fn() -> Waited) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let Waited {
+        request,
+        stdin,
+        held: _held,
+    } = what();
+    std::thread::spawn(move || {
+        let wasm = Wasm::new(settings(None));
+        let streams = Streams {
+            stdin,
+            ..Streams::kept(1 << 20)
+        };
+        let record = launch(&wasm, code, determinism, request, streams);
+        drop(wasm);
+        let _ = tell.send(record);
+    });
+    let record = told.recv_timeout(LONG).expect("it never ends");
+    let limit = SHORT;
+    assert_eq!(
+        record.ending,
+        Ending::Stopped(StopCause::WallTime { limit })
+    );
+    assert_eq!(record.stdout.data, "");
+}
+
+/// Something that is waited for in vain.
+struct Waited {
+    request: Request,
+    stdin: Input,
+    /// Goes when the run has ended.
+    held: (Option<tempfile::TempDir>, Option<PipeWriter>),
+}
+
+fn short() -> Request {
+    request(Limits {
+        wall_time: Cap::AtMost(SHORT),
+        ..Limits::DEFAULT
+    })
+}
+
+#[test]
+fn a_file_call_that_blocks_holds_up_neither_the_clock_nor_the_end() {
+    for determinism in [Determinism::Off, Determinism::Exact { seed: 1 }] {
+        assert_ends_on_time(determinism, OPENS_A_PIPE, || {
+            let dir = tempfile::tempdir().unwrap();
+            let pipe = dir.path().join("pipe");
+            let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+            rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+            let workspace = Workspace {
+                path: dir.path().to_owned(),
+                access: WorkspaceAccess::ReadOnly,
+            };
+            Waited {
+                request: Request {
+                    workspace: Some(workspace),
+                    ..short()
+                },
+                stdin: Input::Empty,
+                held: (Some(dir), None),
+            }
+        });
+    }
+}
+
+#[test]
+fn input_of_a_deterministic_run_that_never_ends_is_within_its_wall_time() {
+    assert_ends_on_time(Determinism::Exact { seed: 1 }, HELLO, || {
+        let (from, to) = std::io::pipe().unwrap();
+        Waited {
+            request: short(),
+            stdin: Input::From(from.into()),
+            held: (None, Some(to)),
+        }
+    });
+}
+
+#[test]
+fn a_deterministic_run_whose_input_is_not_read_whole_never_begins() {
+    let wasm = Wasm::new(settings(None));
+    let exact = Determinism::Exact { seed: 1 };
+    let (cancel, mut canceling) = std::io::pipe().unwrap();
+    let run = |stdin| {
+        let streams = Streams {
+            stdin,
+            cancel: Some(cancel.as_fd()),
+            ..Streams::kept(1 << 20)
+        };
+        launch(&wasm, HELLO, exact, request(Limits::DEFAULT), streams)
+    };
+    // From here on nothing is compiled, which could be canceled as well.
+    let whole = run(Input::Bytes(b"whole".to_vec()));
+    assert_eq!(whole.stdout.data, "hello\n");
+
+    let unreadable = std::fs::File::open("/").unwrap();
+    let record = run(Input::From(unreadable.into()));
+    let Ending::NeverStarted(failure) = &record.ending else {
+        panic!("{:?}", record.ending);
+    };
+    let says = "the input cannot be read";
+    assert!(failure.message.contains(says), "{}", failure.message);
+
+    let (from, mut to) = std::io::pipe().unwrap();
+    to.write_all(b"half").unwrap();
+    canceling.write_all(b"!").unwrap();
+    let record = run(Input::From(from.into()));
+    assert_eq!(record.ending, Ending::Stopped(StopCause::Canceled));
+    assert_eq!(record.stdout.data, "");
+}
+
+/// A component of `count` parts, each with `holds`, that goes on for ever.
+fn greedy(holds: &str, count: usize) -> String {
+    let parts = "(core instance (instantiate $part))".repeat(count);
+    format!(
+        r#"(component
+  (core module $part {holds})
+  {parts}
+  (core module $main (func (export "run") (result i32) (loop br 0) (i32.const 0)))
+  (core instance $main (instantiate $main))
+  (func $run (result (result)) (canon lift (core func $main "run")))
+  (instance $exported (export "run" (func $run)))
+  (export "wasi:cli/run@0.2.0" (instance $exported)))"#
+    )
+}
+
+/// The pool has two memories and four instances and tables for each of its places: these would leave nothing for the other place.
+#[test]
+fn no_component_takes_from_the_pool_what_belongs_to_others() {
+    for (holds, count) in [("(memory 1)", 4), ("(table 1 funcref)", 7), ("", 7)] {
+        let wasm = Wasm::new(Settings {
+            instances: Instances::Pooled(2),
+            ..settings(None)
+        });
+        let code = greedy(holds, count);
+        let (cancel, mut canceling) = std::io::pipe().unwrap();
+        let usage = Arc::new(LiveUsage::default());
+        let streams = Streams {
+            cancel: Some(cancel.as_fd()),
+            usage: Some(Arc::clone(&usage)),
+            ..Streams::kept(1 << 20)
+        };
+        std::thread::scope(|scope| {
+            let request = request(Limits {
+                wall_time: Cap::AtMost(LONG),
+                cpu_time: Cap::AtMost(LONG),
+                ..Limits::DEFAULT
+            });
+            let taking =
+                scope.spawn(|| launch(&wasm, &code, Determinism::Off, request, streams).ending);
+            while usage.last().is_none() && !taking.is_finished() {
+                std::thread::yield_now();
+            }
+            let other = run(&wasm, HELLO, Limits::DEFAULT);
+            canceling.write_all(b"!").unwrap();
+            let taking = taking.join().unwrap();
+            assert_eq!(taking, Ending::Stopped(StopCause::Canceled), "{holds}");
+            assert_eq!(other.ending, Ending::Exited { code: 0 }, "{holds}");
+            assert_eq!(other.stdout.data, "hello\n");
+        });
+    }
 }

@@ -3,7 +3,7 @@
 
 mod act;
 mod attempts;
-mod cache;
+pub mod cache;
 mod compared;
 mod coverage;
 mod ears;

@@ -13,7 +13,8 @@ use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Mount, MountAccess, Network, Request, Root, Workspace,
+    WorkspaceAccess,
 };
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
@@ -29,7 +30,7 @@ use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::cache;
+use crate::cache::{self, Use};
 use crate::coverage;
 use crate::ears::{Ears, Found, Open};
 use crate::error::WorkError;
@@ -129,9 +130,12 @@ impl Bench<'_> {
         reports: &PrivateDir,
         attempt: u32,
     ) -> Result<StepOutcome, WorkError> {
-        if self.shelf == Shelf::Own {
-            cache::prepare(&self.cache, &step.caches)?;
-        }
+        // Held until the step has ended. On a shared shelf nobody writes, so that nobody waits.
+        let uses: Vec<Use> = match self.shelf {
+            Shelf::Own => step.caches.iter().map(|each| self.use_of(*each)).collect(),
+            Shelf::Shared => Vec::new(),
+        };
+        let _held = cache::hold(&self.cache, &uses, self.cancel, &|_| ())?;
         let project = self.beneath(&self.root)?;
         let before = Before::look(&project, &step.reports);
         let request = self.request(step, tools, reports.path());
@@ -312,6 +316,7 @@ impl Bench<'_> {
             }),
             mounts: self.mounts(step, tools, reports),
             backend: self.backend,
+            gpus: Gpus::None,
         }
     }
 
@@ -357,25 +362,29 @@ impl Bench<'_> {
     }
 
     /// Caches can be written to only where something is fetched or installed: what one build leaves there, another must not find.
+    fn use_of(&self, cache: Cache) -> Use {
+        let access = match self.action {
+            _ if self.shelf == Shelf::Shared => MountAccess::ReadOnly,
+            Action::Restore => MountAccess::ReadWrite,
+            _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
+            Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
+        };
+        Use { cache, access }
+    }
+
     fn mounts(&self, step: &Step, tools: &Tools, reports: &Path) -> Vec<Mount> {
         let mut mounts = self.mounts.clone();
         if self.is_host() {
             return mounts;
         }
         mounts.extend(tools.mounts.iter().cloned());
-        let access = |cache: &Cache| match self.action {
-            _ if self.shelf == Shelf::Shared => MountAccess::ReadOnly,
-            Action::Restore => MountAccess::ReadWrite,
-            _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
-            Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
-        };
         // Of a shared shelf only what somebody has put there.
         let is_there =
             |cache: &&Cache| self.shelf == Shelf::Own || self.cache.join(cache.as_str()).is_dir();
         let caches = step.caches.iter().filter(is_there).map(|cache| Mount {
             source: self.cache.join(cache.as_str()),
             target: Path::new(INSIDE_CACHES).join(cache.as_str()),
-            access: access(cache),
+            access: self.use_of(*cache).access,
         });
         mounts.extend(caches);
         mounts.push(Mount {

@@ -1,7 +1,8 @@
-//! The daemon: what HTTP adds to a run, what waiting clients cost, what it weighs when nothing happens, how soon a report arrives, and that load leaves
+//! The daemon: what HTTP adds to a run, how soon a known answer comes, what waiting clients cost, what it weighs when nothing happens, how soon a report arrives, and that load leaves
 //! nothing behind.
 
 mod http;
+mod known;
 mod overhead;
 mod python;
 mod report;
@@ -26,6 +27,7 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> Result<(), String> {
     overhead::measure(binary, options, report)?;
+    known::measure(binary, options, report)?;
     python::measure(root, binary, options, report)?;
     idle(binary, options, report)?;
     waiting::measure(binary, options, report)?;

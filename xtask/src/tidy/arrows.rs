@@ -6,12 +6,13 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
     (STORE, &[CONTRACT]),
-    (ENGINE, &[CONTRACT, SYS, STORE]),
+    (EGRESS, &[CONTRACT]),
+    (ENGINE, &[CONTRACT, SYS, STORE, EGRESS]),
     (DOCKER, &[CONTRACT, ENGINE, STORE]),
     (IMAGES, &[CONTRACT, STORE]),
     (TOOLCHAIN, &[CONTRACT]),
@@ -39,6 +40,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
 const CONTRACT: &str = "cofferdam-contract";
 const SYS: &str = "cofferdam-sys";
 const STORE: &str = "cofferdam-store";
+const EGRESS: &str = "cofferdam-egress";
 const ENGINE: &str = "cofferdam-engine";
 const TOOLCHAIN: &str = "cofferdam-toolchain";
 const PROJECT: &str = "cofferdam-project";

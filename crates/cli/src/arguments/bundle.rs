@@ -37,7 +37,7 @@ pub(crate) struct ExportArgs {
     /// Leave the contents of artifacts out.
     #[arg(long)]
     pub(crate) no_artifacts: bool,
-    /// Sign with this Ed25519 key; `cofferdam key new FILE` makes one.
+    /// Sign with this Ed25519 key: a name that `cofferdam keys list` shows, or a key file.
     #[arg(long, value_name = "KEY")]
     pub(crate) sign: Option<PathBuf>,
     /// Replace the file if it exists.

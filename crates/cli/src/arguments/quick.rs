@@ -6,8 +6,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use clap::ValueEnum as _;
+use cofferdam_contract::mode::Mode;
 use cofferdam_contract::units::Bytes;
 
+use super::keys::CacheArgs;
+use super::network::NetworkArgs;
 use super::{Cli, ContainerArgs, HistoryArgs, LimitArgs, OnOutputLimit, RunArgs, Verb};
 use crate::config::spelling;
 
@@ -48,6 +51,7 @@ enum Taken {
 struct Reading {
     config: Option<PathBuf>,
     data_dir: Option<PathBuf>,
+    mode: Option<Mode>,
     run: RunArgs,
     capture: Option<Bytes>,
     on_output_limit: Option<OnOutputLimit>,
@@ -58,6 +62,7 @@ impl Reading {
         Self {
             config: None,
             data_dir: None,
+            mode: None,
             run: RunArgs {
                 command: Vec::new(),
                 language: None,
@@ -68,6 +73,8 @@ impl Reading {
                 limits: LimitArgs::default(),
                 workspace: None,
                 mount: Vec::new(),
+                volumes: Vec::new(),
+                cache_dir: None,
                 root: None,
                 cwd: None,
                 env: Vec::new(),
@@ -76,10 +83,14 @@ impl Reading {
                 capture: CAPTURE,
                 on_output_limit: OnOutputLimit::Stop,
                 backend: None,
+                network: NetworkArgs::default(),
                 container: ContainerArgs::default(),
+                gpu: None,
                 deterministic: false,
                 seed: None,
                 waive: Vec::new(),
+                pure: false,
+                cache: CacheArgs::default(),
                 history: HistoryArgs::default(),
             },
             capture: None,
@@ -92,6 +103,9 @@ impl Reading {
         let switch = match name {
             "--json" => &mut self.run.json,
             "--deterministic" => &mut self.run.deterministic,
+            "--pure" => &mut self.run.pure,
+            "--no-cache" => &mut self.run.cache.no_cache,
+            "--cache-limits" => &mut self.run.cache.cache_limits,
             "--no-history" => &mut self.run.history.no_history,
             "--no-artifacts" => &mut self.run.history.no_artifacts,
             _ => return Some(Taken::No),
@@ -135,6 +149,7 @@ impl Reading {
             "--parent" => once(&mut run.history.parent, text(value)?.to_owned()),
             "--config" => once(&mut self.config, value.into()),
             "--data-dir" => once(&mut self.data_dir, value.into()),
+            "--mode" => once(&mut self.mode, spelling::mode(text(value)?).ok()?),
             "--mount" => {
                 run.mount.push(value.to_owned());
                 Some(())
@@ -172,6 +187,7 @@ impl Reading {
         Some(Cli {
             config: self.config,
             data_dir: self.data_dir,
+            mode: self.mode,
             verb: Verb::Run(Box::new(run)),
         })
     }
@@ -214,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    const FLAGS: [&str; 32] = [
+    const FLAGS: [&str; 33] = [
         "--timeout",
         "--cpu-time",
         "--memory",
@@ -244,11 +260,12 @@ mod tests {
         "--no-artifacts",
         "--config",
         "--data-dir",
+        "--mode",
         "--timeo",
         "--deterministic",
         "--seed",
     ];
-    const VALUES: [&str; 16] = [
+    const VALUES: [&str; 17] = [
         "2s",
         "64m",
         "20",
@@ -265,15 +282,18 @@ mod tests {
         "memory",
         "--json",
         "host",
+        "docker",
     ];
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
     }
 
-    fn parts(cli: Cli) -> Option<(Option<PathBuf>, Option<PathBuf>, RunArgs)> {
+    type Parts = (Option<PathBuf>, Option<PathBuf>, Option<Mode>, RunArgs);
+
+    fn parts(cli: Cli) -> Option<Parts> {
         match cli.verb {
-            Verb::Run(run) => Some((cli.config, cli.data_dir, *run)),
+            Verb::Run(run) => Some((cli.config, cli.data_dir, cli.mode, *run)),
             _ => None,
         }
     }
@@ -298,6 +318,7 @@ mod tests {
             "run --stdin - --on-output-limit discard --capture 2m --backend host --waive disk --open-files 64 --cwd /tmp --root /r -- true",
             "run --tag a=b --tag c --parent 019a --no-artifacts --config c.yml --data-dir d -- true",
             "run --no-history -- true",
+            "run --mode air-gapped -- true",
             "run --backend wasm --deterministic --seed 7 -- prog.wasm",
             "run --backend docker --image x:1 --runtime runsc --pull never -- true",
         ] {

@@ -77,6 +77,15 @@ pub(crate) struct ServeArgs {
     /// Of those, also private addresses that no pattern names.
     #[arg(long, help_heading = "Callbacks")]
     callback_allow_private: bool,
+    /// What a run that asks for the network gets at most: `none` (default), `allow=HOST[:PORT],…`, or `full`.
+    #[arg(long, value_name = "WHAT", help_heading = "Network", value_parser = value(ServeKey::Net))]
+    net: Option<String>,
+    /// Whether addresses that are not public may be reached: `refuse` (default), `allow`, or `loopback` for this machine as well.
+    #[arg(long, value_name = "WHICH", help_heading = "Network", value_parser = value(ServeKey::NetPrivate))]
+    net_private: Option<String>,
+    /// Connect through this HTTP proxy: `http://HOST:PORT`.
+    #[arg(long, value_name = "URL", help_heading = "Network", value_parser = value(ServeKey::NetProxy))]
+    net_proxy: Option<String>,
     /// Log more; COFFERDAM_LOG says what exactly [env: COFFERDAM_LOG].
     #[arg(long)]
     debug: bool,
@@ -111,6 +120,9 @@ impl ServeArgs {
             (ServeKey::SessionId, self.session_id.clone()),
             (ServeKey::CallbacksAllowLoopback, loopback),
             (ServeKey::CallbacksAllowPrivate, private),
+            (ServeKey::Net, self.net.clone()),
+            (ServeKey::NetPrivate, self.net_private.clone()),
+            (ServeKey::NetProxy, self.net_proxy.clone()),
             (ServeKey::OtlpEndpoint, self.otlp_endpoint.clone()),
             (ServeKey::OtlpServiceName, self.otlp_service_name.clone()),
             (ServeKey::OtlpSampling, self.otlp_sampling.clone()),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_contract::mode::{Deed, Mode};
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::units::parse_duration;
 
@@ -171,9 +172,29 @@ impl DockerSettings {
         }
     }
 
+    /// What nobody has said is as the mode wants it; what somebody has is checked against it later.
+    pub(crate) fn under(&mut self, mode: Mode) {
+        let is_open = !self.0.contains_key(&DockerKey::Pull);
+        if is_open && mode.check(Deed::Pull).is_err() {
+            self.say(
+                DockerKey::Pull,
+                Setting {
+                    value: "never".to_owned(),
+                    origin: Origin::Mode { mode },
+                },
+            );
+        }
+    }
+
     /// What was said, or what is built in.
     pub(crate) fn get(&self, key: DockerKey) -> &str {
         self.0.get(&key).map_or(key.built_in(), |said| &said.value)
+    }
+
+    /// The same with who said it.
+    pub(crate) fn said(&self, key: DockerKey) -> (&str, &Origin) {
+        let origin = self.0.get(&key).map(|said| &said.origin);
+        (self.get(key), origin.unwrap_or(&Origin::Default))
     }
 
     pub(crate) fn rows(&self) -> Vec<(String, String, &Origin)> {

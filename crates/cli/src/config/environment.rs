@@ -6,7 +6,7 @@ use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::problem::Problem;
 
 use super::history::{self, HistoryKey, HistorySettings};
-use super::setting::{BACKEND, Layer, Origin, Setting, names};
+use super::setting::{BACKEND, Layer, MODE, Origin, Setting, names};
 use super::spelling;
 
 /// Where variables come from: the process, or a table in tests.
@@ -33,6 +33,7 @@ pub(crate) fn layer(lookup: Lookup<'_>, problems: &mut Vec<Problem>) -> Layer {
         value.into_string().map_err(bad).ok()
     };
     let backend = text(BACKEND.env);
+    let mode = text(MODE.env);
     let limits = LimitName::ALL.map(|limit| (limit, text(names(limit).env)));
     let mut complain =
         |name: &str, text: &str, fix| problems.push(Problem::new(name, text.escape_debug(), fix));
@@ -45,6 +46,17 @@ pub(crate) fn layer(lookup: Lookup<'_>, problems: &mut Vec<Problem>) -> Layer {
                 })
             }
             Err(fix) => complain(BACKEND.env, &text, fix),
+        }
+    }
+    if let Some(text) = mode {
+        match spelling::mode(&text) {
+            Ok(value) => {
+                layer.mode = Some(Setting {
+                    value,
+                    origin: Origin::Env { name: MODE.env },
+                })
+            }
+            Err(fix) => complain(MODE.env, &text, fix),
         }
     }
     for (limit, text) in limits {

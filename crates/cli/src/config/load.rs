@@ -9,7 +9,8 @@ use cofferdam_contract::request::BackendName;
 
 use super::environment::{self, Lookup, non_empty};
 use super::file::{self, Why};
-use super::setting::{Flags, Layer, Merged, Setting};
+use super::mode;
+use super::setting::{Flags, Layer, Merged, Origin, Setting};
 use super::shape::{self, FileLayer};
 
 const SYSTEM_FILE: &str = "/etc/cofferdam/config.yml";
@@ -49,6 +50,7 @@ pub(crate) fn load(sources: Sources) -> Result<Merged, Problems> {
 fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
     let mut problems = Vec::new();
     let mut files = Vec::new();
+    let mut of_system = None;
     let user = user_file(lookup).map(|path| (path, Why::User));
     let named = sources
         .named
@@ -58,13 +60,27 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
         .into_iter()
         .flatten()
     {
-        files.extend(file_layer(&path, why, &mut problems));
+        let layer = file_layer(&path, why, &mut problems);
+        if why == Why::System {
+            of_system = layer.as_ref().and_then(|layer| layer.general.mode.clone());
+        }
+        files.extend(layer);
     }
     let environment = environment::layer(lookup, &mut problems);
     let said_of_docker = sources.flags.docker.clone();
     let flags = Layer::from(sources.flags);
 
-    let backend = choose_backend(&files, &environment, &flags);
+    let said = files.iter().map(|file| &file.general);
+    let said = said.chain([&environment, &flags]);
+    let mode = mode::choose(
+        of_system,
+        said.filter_map(|layer| layer.mode.clone()),
+        &mut problems,
+    );
+    let mut backend = choose_backend(&files, &environment, &flags);
+    if let (Some(mode), Origin::Default) = (mode.value, &backend.origin) {
+        backend.say(mode.default_backend(), Origin::Mode { mode });
+    }
     Problems::check(problems)?;
 
     let mut merged = Merged::built_in(sources.built_in);
@@ -87,10 +103,14 @@ fn merge(sources: Sources, lookup: Lookup<'_>) -> Result<Merged, Problems> {
     merged.overlay_limits(environment);
     merged.overlay_limits(flags);
     merged.backend = backend;
+    merged.mode = mode;
     environment::history(lookup, &mut merged.history, &mut problems);
     let mut about_docker = Vec::new();
     merged.docker.environment(lookup, &mut about_docker);
     merged.docker.flags(said_of_docker, &mut about_docker);
+    if let Some(mode) = merged.mode.value {
+        merged.docker.under(mode);
+    }
     // A variable that another program needs as it is must not be in the way of whoever does not use it here.
     if merged.backend.value == BackendName::Docker {
         problems.append(&mut about_docker);

@@ -7,6 +7,8 @@ mod environment;
 mod file;
 mod history;
 mod load;
+mod mode;
+mod network;
 mod serve;
 mod serve_key;
 mod setting;
@@ -16,12 +18,10 @@ pub(crate) mod spelling;
 mod suggest;
 
 pub(crate) use cofferdam_project::yaml;
-#[cfg(feature = "docker")]
-pub(crate) use docker::DockerKey;
-pub(crate) use docker::{DockerFlags, DockerSettings};
+pub(crate) use docker::{DockerFlags, DockerKey, DockerSettings};
 pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};
 pub(crate) use serve::{OVERCOMMIT, ServeSettings, check as check_serve, with_otlp_headers};
 pub(crate) use serve_key::ServeKey;
-pub(crate) use setting::{Flags, Merged};
-pub(crate) use show::{json, table};
+pub(crate) use setting::{Flags, Merged, Origin};
+pub(crate) use show::{json, origin, table};

@@ -20,7 +20,7 @@ use cofferdam_contract::problem::Problem;
 use cofferdam_contract::units::{Bytes, Cap, format_duration, parse_duration};
 use cofferdam_observe::Endpoint;
 use cofferdam_server::Config;
-use cofferdam_server::config::{Copies, MemoryBudget, TokenSource};
+use cofferdam_server::config::{Copies, MemoryBudget, ResultSharing, TokenSource};
 use cofferdam_server::log;
 use cofferdam_store::DataDir;
 
@@ -36,6 +36,10 @@ pub(crate) const OVERCOMMIT: &str = "overcommit";
 const AUTO: &str = "auto";
 /// For a setting that is not made.
 const NONE: &str = "none";
+/// Who gets the answers of pure runs again.
+const OFF: &str = "off";
+const PER_TOKEN: &str = "per-token";
+const SHARED: &str = "shared";
 /// Holds secrets, so that it is no setting of a file and never shown.
 const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
@@ -100,6 +104,12 @@ impl ServeSettings {
     /// The one value of a key, where something was said.
     pub(crate) fn text(&self, key: ServeKey) -> Option<&str> {
         self.texts(key).next()
+    }
+
+    /// Who set the first value of a key.
+    pub(crate) fn origin(&self, key: ServeKey) -> &Origin {
+        let first = self.said.get(&key).and_then(|values| values.first());
+        first.map_or(&Origin::Default, |setting| &setting.origin)
     }
 
     /// All values of a key.
@@ -200,6 +210,14 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
                 Switch::Off => Copies::Never,
             };
         }
+        ServeKey::Results => {
+            config.history.results = match text {
+                OFF => ResultSharing::Off,
+                PER_TOKEN => ResultSharing::PerToken,
+                SHARED => ResultSharing::Shared,
+                _ => return Err(format!("write `{OFF}`, `{PER_TOKEN}` or `{SHARED}`")),
+            };
+        }
         ServeKey::MemoryBudget => runs.memory = memory(text)?,
         ServeKey::MaxTimeout => {
             runs.longest = time(text)?;
@@ -254,6 +272,9 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
         ServeKey::CallbacksAllowPrivate => {
             config.callbacks.policy.allow_private = text.parse::<Switch>()? == Switch::On;
         }
+        ServeKey::Net | ServeKey::NetPrivate | ServeKey::NetProxy => {
+            super::network::put(key, text, &mut runs.network)?;
+        }
         ServeKey::OtlpEndpoint if text == NONE => config.otlp.endpoint = None,
         ServeKey::OtlpEndpoint => {
             let endpoint = Endpoint::parse(text).map_err(|bad| bad.to_string())?;
@@ -293,6 +314,11 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
             Copies::Used => "true".to_owned(),
             Copies::Never => "false".to_owned(),
         },
+        ServeKey::Results => match config.history.results {
+            ResultSharing::Off => OFF.to_owned(),
+            ResultSharing::PerToken => PER_TOKEN.to_owned(),
+            ResultSharing::Shared => SHARED.to_owned(),
+        },
         ServeKey::MemoryBudget => match runs.memory {
             MemoryBudget::OfAvailable { percent } => format!("{percent}%"),
             MemoryBudget::AtMost(bytes) => bytes.to_string(),
@@ -315,6 +341,8 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
         ServeKey::RememberRuns => runs.remembered.to_string(),
         ServeKey::RememberSize => runs.remembered_bytes.to_string(),
         ServeKey::Grace => format_duration(config.grace),
+        ServeKey::Net => runs.network.to_string(),
+        ServeKey::NetPrivate => said.unwrap_or("refuse").to_owned(),
         ServeKey::OtlpServiceName => config.otlp.service_name.clone(),
         ServeKey::OtlpSampling => config.otlp.ratio.to_string(),
         ServeKey::Log => said.unwrap_or(log::DEFAULT).to_owned(),
@@ -322,6 +350,7 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
             said.unwrap_or("false").to_owned()
         }
         ServeKey::OtlpEndpoint
+        | ServeKey::NetProxy
         | ServeKey::Languages
         | ServeKey::ControlPlane
         | ServeKey::ControlPlaneTokenFile
@@ -437,10 +466,14 @@ mod tests {
             ServeKey::Languages | ServeKey::ControlPlaneTokenFile => "/etc/languages",
             ServeKey::SessionId => "s-1",
             ServeKey::Copies => "false",
+            ServeKey::Results => "shared",
             ServeKey::MaxOpenFiles => "70",
             ServeKey::ControlPlane | ServeKey::OtlpEndpoint => "http://127.0.0.1:7",
             ServeKey::CallbacksAllow => "*.example.com",
             ServeKey::CallbacksAllowLoopback | ServeKey::CallbacksAllowPrivate => "true",
+            ServeKey::Net => "allow=*.example.com:443",
+            ServeKey::NetPrivate => "allow",
+            ServeKey::NetProxy => "http://127.0.0.1:7",
             ServeKey::OtlpServiceName => "dam",
             ServeKey::OtlpSampling => "0.25",
             ServeKey::Log => "debug",

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cofferdam_contract::enforcement::LimitName;
+use cofferdam_contract::io_rates::IoRates;
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::Mode;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 
@@ -26,14 +28,26 @@ pub(crate) struct Setting<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
-    File { path: PathBuf, line: Option<u64> },
-    Env { name: &'static str },
-    Flag { name: &'static str },
+    File {
+        path: PathBuf,
+        line: Option<u64>,
+    },
+    Env {
+        name: &'static str,
+    },
+    Flag {
+        name: &'static str,
+    },
+    /// Nobody else has said, and the mode wants it so.
+    Mode {
+        mode: Mode,
+    },
 }
 
 /// What one source says; `None` where it says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Layer {
+    pub(crate) mode: Option<Setting<Mode>>,
     pub(crate) backend: Option<Setting<BackendName>>,
     pub(crate) wall_time: Option<Setting<Cap<Duration>>>,
     pub(crate) cpu_time: Option<Setting<Cap<Duration>>>,
@@ -43,6 +57,7 @@ pub(crate) struct Layer {
     pub(crate) disk: Option<Setting<Cap<Bytes>>>,
     pub(crate) open_files: Option<Setting<Cap<u64>>>,
     pub(crate) cpus: Option<Setting<Cap<CpuShare>>>,
+    pub(crate) disk_io: Option<Setting<Cap<IoRates>>>,
 }
 
 impl Layer {
@@ -102,6 +117,12 @@ impl Layer {
                     origin,
                 })
             }
+            LimitName::DiskIo => {
+                self.disk_io = Some(Setting {
+                    value: spelling::io_rates(text)?,
+                    origin,
+                })
+            }
         }
         Ok(())
     }
@@ -110,6 +131,7 @@ impl Layer {
 /// The flags of the command line that set something; the command line has parsed them already.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
+    pub(crate) mode: Option<Mode>,
     pub(crate) backend: Option<BackendName>,
     pub(crate) wall_time: Option<Cap<Duration>>,
     pub(crate) cpu_time: Option<Cap<Duration>>,
@@ -119,12 +141,15 @@ pub(crate) struct Flags {
     pub(crate) disk: Option<Cap<Bytes>>,
     pub(crate) open_files: Option<Cap<u64>>,
     pub(crate) cpus: Option<Cap<CpuShare>>,
+    pub(crate) disk_io: Option<(&'static str, IoRates)>,
     pub(crate) docker: DockerFlags,
 }
 
 /// The result of laying all sources over each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Merged {
+    /// What is above all the rest; none where nobody named one.
+    pub(crate) mode: Setting<Option<Mode>>,
     pub(crate) backend: Setting<BackendName>,
     pub(crate) wall_time: Setting<Cap<Duration>>,
     pub(crate) cpu_time: Setting<Cap<Duration>>,
@@ -134,6 +159,7 @@ pub(crate) struct Merged {
     pub(crate) disk: Setting<Cap<Bytes>>,
     pub(crate) open_files: Setting<Cap<u64>>,
     pub(crate) cpus: Setting<Cap<CpuShare>>,
+    pub(crate) disk_io: Setting<Cap<IoRates>>,
     pub(crate) history: HistorySettings,
     pub(crate) serve: ServeSettings,
     pub(crate) docker: DockerSettings,
@@ -151,6 +177,12 @@ pub(crate) const BACKEND: Names = Names {
     yaml: "default_runtime",
     env: "COFFERDAM_BACKEND",
     flag: "--backend",
+};
+
+pub(crate) const MODE: Names = Names {
+    yaml: "mode",
+    env: "COFFERDAM_MODE",
+    flag: "--mode",
 };
 
 pub(crate) const fn names(limit: LimitName) -> Names {
@@ -195,6 +227,11 @@ pub(crate) const fn names(limit: LimitName) -> Names {
             env: "COFFERDAM_CPUS",
             flag: "--cpus",
         },
+        LimitName::DiskIo => Names {
+            yaml: "disk_io",
+            env: "COFFERDAM_DISK_IO",
+            flag: "--io-read-bps",
+        },
     }
 }
 
@@ -202,6 +239,7 @@ impl Merged {
     /// The built-in values, before any source has spoken.
     pub(crate) fn built_in(limits: Limits) -> Self {
         Self {
+            mode: Setting::built_in(None),
             backend: Setting::built_in(BackendName::Native),
             wall_time: Setting::built_in(limits.wall_time),
             cpu_time: Setting::built_in(limits.cpu_time),
@@ -211,6 +249,7 @@ impl Merged {
             disk: Setting::built_in(limits.disk),
             open_files: Setting::built_in(limits.open_files),
             cpus: Setting::built_in(limits.cpus),
+            disk_io: Setting::built_in(limits.disk_io),
             history: HistorySettings::built_in(),
             serve: ServeSettings::default(),
             docker: DockerSettings::default(),
@@ -228,6 +267,17 @@ impl Merged {
         self.disk.replace(later.disk);
         self.open_files.replace(later.open_files);
         self.cpus.replace(later.cpus);
+        // Each rate for itself: a later source that says one leaves the others.
+        let disk_io = later
+            .disk_io
+            .map(|later| match (later.value, self.disk_io.value) {
+                (Cap::AtMost(above), Cap::AtMost(below)) => Setting {
+                    value: Cap::AtMost(above.over(below)),
+                    ..later
+                },
+                _ => later,
+            });
+        self.disk_io.replace(disk_io);
     }
 
     /// The values alone, as a request takes them.
@@ -241,6 +291,7 @@ impl Merged {
             disk: self.disk.value,
             open_files: self.open_files.value,
             cpus: self.cpus.value,
+            disk_io: self.disk_io.value,
         }
     }
 }
@@ -248,6 +299,7 @@ impl Merged {
 impl From<Flags> for Layer {
     fn from(flags: Flags) -> Self {
         Self {
+            mode: from_flag(flags.mode, MODE),
             backend: from_flag(flags.backend, BACKEND),
             wall_time: from_flag(flags.wall_time, names(LimitName::WallTime)),
             cpu_time: from_flag(flags.cpu_time, names(LimitName::CpuTime)),
@@ -257,6 +309,10 @@ impl From<Flags> for Layer {
             disk: from_flag(flags.disk, names(LimitName::Disk)),
             open_files: from_flag(flags.open_files, names(LimitName::OpenFiles)),
             cpus: from_flag(flags.cpus, names(LimitName::Cpus)),
+            disk_io: flags.disk_io.map(|(name, rates)| Setting {
+                value: Cap::AtMost(rates),
+                origin: Origin::Flag { name },
+            }),
         }
     }
 }
@@ -298,6 +354,7 @@ impl fmt::Display for Origin {
             Self::File { path, line: None } => write!(f, "{}", path.display()),
             Self::Env { name } => write!(f, "environment {name}"),
             Self::Flag { name } => write!(f, "flag {name}"),
+            Self::Mode { mode } => write!(f, "mode {mode}"),
         }
     }
 }

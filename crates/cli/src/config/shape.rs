@@ -7,6 +7,7 @@
 //!   native: { memory_limit: 1g }                        # for one backend, before `limits`
 //! history: { stdout: 1m, max_age: 30d }                 # see the history module
 //! serve: { listen: "127.0.0.1:8080" }                   # see the serve module
+//! mode: air-gapped                                      # above all of these
 //! ```
 
 mod docker_section;
@@ -22,7 +23,7 @@ use super::docker::DockerKey;
 use super::history::{HistoryKey, HistorySettings, REDACT};
 use super::serve;
 use super::serve_key::{Many, SECTIONS, ServeKey};
-use super::setting::{BACKEND, Layer, Origin, Setting, names};
+use super::setting::{BACKEND, Layer, MODE, Origin, Setting, names};
 use super::spelling;
 use super::suggest::nearest;
 use super::yaml::{self, Key, Node, Value};
@@ -125,7 +126,8 @@ impl Reader<'_> {
                 "sandbox" => self.sandbox(node, &mut layer),
                 "history" => self.history(node, &mut layer.history),
                 "serve" => self.serve("", node, &mut layer.serve),
-                _ => self.unknown("", &key, &["sandbox", "history", "serve"]),
+                name if name == MODE.yaml => self.mode(node, &mut layer.general),
+                _ => self.unknown("", &key, &["sandbox", "history", "serve", MODE.yaml]),
             }
         }
         layer
@@ -257,6 +259,21 @@ impl Reader<'_> {
         match new.apply(&mut HistorySettings::built_in()) {
             Ok(()) => said.push(new),
             Err(fix) => self.complain(Some(line), field, &new.text, fix),
+        }
+    }
+
+    fn mode(&mut self, node: Node, layer: &mut Layer) {
+        let Some((line, text)) = self.scalar(MODE.yaml, node) else {
+            return;
+        };
+        match spelling::mode(&text) {
+            Ok(value) => {
+                layer.mode = Some(Setting {
+                    value,
+                    origin: self.origin(line),
+                })
+            }
+            Err(fix) => self.complain(Some(line), MODE.yaml, &text, fix),
         }
     }
 

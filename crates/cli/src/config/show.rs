@@ -4,7 +4,7 @@ use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::units::{Cap, format_duration};
 use serde_json::{Value, json};
 
-use super::setting::{BACKEND, Merged, Origin, Setting, names};
+use super::setting::{BACKEND, MODE, Merged, Origin, Setting, names};
 use super::spelling::UNLIMITED;
 
 /// Setting, value and origin in columns.
@@ -51,7 +51,17 @@ fn rows(merged: &Merged) -> Vec<Row<'_>> {
         value: merged.backend.value.as_str().to_owned(),
         origin: &merged.backend.origin,
     };
+    let mode = Row {
+        setting: MODE.yaml.to_owned(),
+        value: merged
+            .mode
+            .value
+            .map_or("-", |mode| mode.as_str())
+            .to_owned(),
+        origin: &merged.mode.origin,
+    };
     let mut rows = vec![
+        mode,
         backend,
         row(LimitName::WallTime, &merged.wall_time, format_duration),
         row(LimitName::CpuTime, &merged.cpu_time, format_duration),
@@ -65,6 +75,9 @@ fn rows(merged: &Merged) -> Vec<Row<'_>> {
             count.to_string()
         }),
         row(LimitName::Cpus, &merged.cpus, |share| share.to_string()),
+        row(LimitName::DiskIo, &merged.disk_io, |rates| {
+            rates.to_string()
+        }),
     ];
     let docker = merged.docker.rows().into_iter();
     rows.extend(docker.map(|(setting, value, origin)| Row {
@@ -99,7 +112,7 @@ fn row<T: Copy>(limit: LimitName, setting: &Setting<Cap<T>>, spell: fn(T) -> Str
     }
 }
 
-fn origin(origin: &Origin) -> Value {
+pub(crate) fn origin(origin: &Origin) -> Value {
     match origin {
         Origin::Default => json!({ "kind": "default" }),
         Origin::File { path, line } => {
@@ -107,6 +120,7 @@ fn origin(origin: &Origin) -> Value {
         }
         Origin::Env { name } => json!({ "kind": "environment", "name": name }),
         Origin::Flag { name } => json!({ "kind": "flag", "name": name }),
+        Origin::Mode { mode } => json!({ "kind": "mode", "name": mode }),
     }
 }
 
@@ -141,6 +155,7 @@ mod tests {
     fn the_table_shows_setting_value_and_origin() {
         let expected = "\
 SETTING                         VALUE                        ORIGIN
+mode                            -                            default
 sandbox.default_runtime         native                       default
 sandbox.limits.timeout          5 min                        flag --timeout
 sandbox.limits.cpu_time         unlimited                    environment COFFERDAM_CPU_TIME
@@ -150,6 +165,7 @@ sandbox.limits.processes        100                          default
 sandbox.limits.disk             1 GiB                        default
 sandbox.limits.open_files       1024                         default
 sandbox.limits.cpus             unlimited                    default
+sandbox.limits.disk_io          unlimited                    default
 sandbox.docker.image            -                            default
 sandbox.docker.host             unix:///var/run/docker.sock  default
 sandbox.docker.pull             missing                      default
@@ -198,11 +214,15 @@ serve.remember_for              10 min                       default
 serve.remember_runs             1000                         default
 serve.remember_size             64 MiB                       default
 serve.grace                     2 s                          default
+serve.results                   per-token                    default
 serve.control_plane             none                         default
 serve.control_plane_token_file  none                         default
 serve.session_id                none                         default
 serve.callbacks.allow_loopback  false                        default
 serve.callbacks.allow_private   false                        default
+serve.net                       none                         default
+serve.net_private               refuse                       default
+serve.net_proxy                 none                         default
 serve.otlp.endpoint             none                         default
 serve.otlp.service_name         cofferdam                    default
 serve.otlp.sampling             1                            default
@@ -214,9 +234,9 @@ serve.log                       info                         default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(9 + 10 + 13 + 34));
+        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 38));
         assert_eq!(
-            shown[3],
+            shown[4],
             json!({
                 "setting": "sandbox.limits.memory",
                 "value": "512 MiB",

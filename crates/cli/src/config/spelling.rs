@@ -6,6 +6,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use cofferdam_contract::io_rates::IoRates;
+use cofferdam_contract::mode::Mode;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare, parse_duration};
 
@@ -25,6 +27,12 @@ const BACKENDS: [BackendName; 6] = [
 
 /// Nothing that a value can mean is longer.
 const MAX_LEN: usize = 64;
+
+/// What is above all other settings.
+pub(crate) fn mode(text: &str) -> Result<Mode, String> {
+    text.parse()
+        .map_err(|unknown: cofferdam_contract::mode::UnknownMode| unknown.to_string())
+}
 
 /// A size limit: `512m`, `1.5g`, `unlimited`.
 pub(crate) fn bytes(text: &str) -> Result<Cap<Bytes>, String> {
@@ -49,6 +57,16 @@ pub(crate) fn cpus(text: &str) -> Result<Cap<CpuShare>, String> {
     cap(text, |text| {
         CpuShare::from_str(text).map_err(|bad| bad.to_string())
     })
+}
+
+/// Rates of disks: `read_bps=10m,write_iops=100`, `unlimited`.
+pub(crate) fn io_rates(text: &str) -> Result<Cap<IoRates>, String> {
+    if text == UNLIMITED {
+        return Ok(Cap::Unlimited);
+    }
+    text.parse()
+        .map(Cap::AtMost)
+        .map_err(|bad: cofferdam_contract::io_rates::BadRates| bad.to_string())
 }
 
 /// A number of things: `100`, `unlimited`.

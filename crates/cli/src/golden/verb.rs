@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::mode::Deed;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Streams};
@@ -22,14 +23,14 @@ use super::case::{self, Case, Difference, What};
 use super::tree::{self, Entry, Tree};
 use crate::arguments::Places;
 use crate::arguments::golden::{GoldenArgs, GoldenCases, GoldenVerb};
-use crate::config::{self, Sources};
+use crate::config::{self, Flags, Sources};
 use crate::failure::{self, Failure};
 use crate::runs::unified::{LineKind, StreamDiff};
 use crate::terminal::colour::{Colour, Paint, When};
 use crate::terminal::output::note;
 use crate::terminal::size::Target;
 use crate::terminal::text::safe;
-use crate::{history, run};
+use crate::{history, policy, run};
 
 /// How much of each stream is compared.
 const KEPT: usize = 16 << 20;
@@ -123,9 +124,14 @@ struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     fn new(args: GoldenCases, places: Places, cancel: BorrowedFd<'a>) -> Result<Self, Failure> {
-        let flags = run::flags(&args.limits, None);
+        let flags = Flags {
+            mode: places.mode,
+            ..run::flags(&args.limits, None)
+        };
         let merged = config::load(Sources::of_process(places.config, flags, Limits::STREAMING))
             .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+        // Cases have no other, whatever the configuration says.
+        policy::refuse(merged.mode.value, [Deed::Run(BackendName::Native)])?;
         let data_dir = history::place(places.data_dir).ok_or_else(|| {
             Failure::problem(
                 "--data-dir",
@@ -209,6 +215,7 @@ impl<'a> Stage<'a> {
             }),
             mounts: mounts.collect::<Result<_, _>>()?,
             backend: BackendName::Native,
+            gpus: Gpus::None,
         };
         let grant = Grant::new(request)
             .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;

@@ -7,21 +7,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::mode::NetworkReach;
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_project::{Action, limits};
 use cofferdam_store::private_dir;
 use cofferdam_workshop::{Bench, Shelf, Wish, act as carry_out};
 
-use super::cache;
 use super::screen::Screen;
 use super::tell::Tell;
 use crate::arguments::Places;
 use crate::arguments::project::ActArgs;
-use crate::config::{self, Sources};
+use crate::cache;
+use crate::config::{self, Flags, Sources};
 use crate::failure::Failure;
 use crate::terminal::output::note;
-use crate::{history, run};
+use crate::{history, policy, run};
 
 pub(super) fn act(
     args: ActArgs,
@@ -61,10 +62,14 @@ pub(super) fn bench<'a>(
     })?;
     let merged = config::load(Sources::of_process(
         places.config.clone(),
-        run::flags(&args.limits, args.backend),
+        Flags {
+            mode: places.mode,
+            ..run::flags(&args.limits, args.backend)
+        },
         limits::PROJECT,
     ))
     .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
+    policy::obey(&merged, NetworkReach::None)?;
     let data_dir = history::place(places.data_dir.clone()).ok_or_else(|| {
         Failure::problem(
             "--data-dir",
@@ -73,6 +78,7 @@ pub(super) fn bench<'a>(
         )
     })?;
     let cache = cache::place(args.cache_dir.as_deref(), &root)?;
+    cache::remember_best_effort(&cache, &root);
     let waived = args.waive.iter().map(|name| run::waived(name));
     Ok(Bench {
         action,

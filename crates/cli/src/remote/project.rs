@@ -173,6 +173,10 @@ fn request(args: &ProjectArgs) -> Result<Value, Failure> {
 
 /// The daemon has no word for no limit at all.
 fn limits(args: &LimitArgs) -> Result<Value, Failure> {
+    if let Some((name, _)) = args.disk_io() {
+        let fix = "is for runs on this machine; a daemon takes it from its own configuration";
+        return Err(Failure::problem(name, "", fix));
+    }
     fn number<T: Copy>(
         flag: &str,
         limit: Option<Cap<T>>,
@@ -355,6 +359,7 @@ mod tests {
             output_limit: None,
             open_files: None,
             cpus: None,
+            ..LimitArgs::default()
         };
         assert_eq!(limits(&none).unwrap(), json!({"wall_time_ms": 2000}));
         let all = LimitArgs {
@@ -362,5 +367,10 @@ mod tests {
             ..none
         };
         assert!(limits(&all).is_err());
+        let disks = LimitArgs {
+            io_read_iops: Some(1),
+            ..LimitArgs::default()
+        };
+        assert!(limits(&disks).is_err());
     }
 }

@@ -82,6 +82,7 @@ pub(crate) fn closing(ending: EndingRecord) -> Closing {
         stderr: StreamSeen { bytes: 48, lost: 0 },
         artifacts: vec![artifact("dist/app.js", b"1")],
         results: None,
+        network: None,
         left_out: vec![LeftOut {
             path: "big.bin".to_owned(),
             why: "larger than 10 MiB".to_owned(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::enforcement::LimitName;
+use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::{ChangeKind, DenialKind};
 use cofferdam_contract::units::{Bytes, format_duration};
 use cofferdam_store::History;
@@ -164,6 +165,10 @@ fn limit_value(policy: &Value, name: LimitName) -> Option<String> {
             number("_bytes").map(|bytes| Bytes::new(bytes).to_string())
         }
         LimitName::Processes | LimitName::OpenFiles => number("").map(|count| count.to_string()),
+        LimitName::DiskIo => {
+            let rates = policy.pointer("/limits/disk_io")?.as_str();
+            rates.map(str::to_owned)
+        }
         LimitName::Cpus => number("_milli").map(|milli| (milli as f64 / 1000.0).to_string()),
     }
 }
@@ -188,6 +193,32 @@ fn isolation(page: &mut Page, closing: &Closing) {
         })
         .collect();
     page.few(&denied, FEW, "`--json` shows them");
+    if let Some(told) = &closing.network {
+        network(page, told);
+    }
+}
+
+fn network(page: &mut Page, told: &NetworkRecord) {
+    page.section("NETWORK");
+    page.field("sent", &amount::bytes(told.sent_bytes));
+    page.field("received", &amount::bytes(told.received_bytes));
+    let events: Vec<String> = told
+        .events
+        .iter()
+        .map(|event| {
+            let port = event
+                .port
+                .map(|port| format!(":{port}"))
+                .unwrap_or_default();
+            let why = event
+                .why
+                .as_ref()
+                .map(|why| format!(", {why}"))
+                .unwrap_or_default();
+            format!("{} {}{port}{why}", event.outcome.as_str(), event.host)
+        })
+        .collect();
+    page.few(&events, FEW, "`--json` shows them");
 }
 
 fn files(page: &mut Page, run: &StoredRun, closing: &Closing) {

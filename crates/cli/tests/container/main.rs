@@ -39,6 +39,7 @@ fn container_without_privileges_holds_every_limit() {
         "disk": "tmpfs+rlimit",
         "open_files": "rlimit",
         "cpus": "unlimited",
+        "disk_io": "unlimited",
     });
     assert_eq!(record["enforced_by"], expected);
 

@@ -197,6 +197,16 @@ try given_root_on_disk $run --root /disk/rootdir -- busybox ls /
 try given_root_as_user $user $run --root /rootdir -- busybox ls /
 try stdin sh -c "echo text | $run -- cat"
 try doctor cofferdam doctor --json
+
+# The same before and after the machine's clock jumps, its process numbers move on and its directories change.
+noise='date +%s.%N; sleep 1; date +%s; echo $$; (sh -c "echo \$\$"); od -An -N8 -tx1 /dev/urandom; cat /proc/uptime /proc/sys/kernel/random/boot_id; ls -f /usr/bin | head -n 3; actor as 1000 true; nproc; mktemp -u'
+try fixed_before $run --deterministic --seed 7 -- sh -c "$noise"
+date -s '2031-05-06 07:08:09' >/dev/null
+for turn in 1 2 3 4 5 6 7; do (true); done
+touch /usr/bin/aaa /usr/bin/zzz
+rm /usr/bin/zzz /usr/bin/aaa
+try fixed_after $run --deterministic --seed 7 -- sh -c "$noise"
+try fixed_user $user $run --deterministic --seed 7 -- sh -c "$noise"
 umount /disk
 try mounts_left grep -vxFf /mounts /proc/mounts
 

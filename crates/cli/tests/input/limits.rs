@@ -162,7 +162,7 @@ fn no_limit_at_all_is_reported_as_such() {
         run.assert_success();
         let held = run.record()["enforced_by"].as_object().unwrap();
         assert!(
-            held.values().all(|by| by == "unlimited") && held.len() == 8,
+            held.values().all(|by| by == "unlimited") && held.len() == 9,
             "{way:?}: {run:#?}"
         );
     }

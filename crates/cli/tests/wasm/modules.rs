@@ -183,7 +183,7 @@ fn flags_that_mean_nothing_here_are_refused_and_named() {
     let mut native = run_args(&[], &module, &[]);
     native[2] = "native".to_owned();
     host.run(native).assert_refused(125, "input.invalid");
-    host.run(["run", "--deterministic", "--", "true"])
+    host.run(["run", "--backend", "host", "--deterministic", "--", "true"])
         .assert_refused(125, "input.invalid");
 }
 

@@ -1,9 +1,11 @@
 //! Writing what came back into the caller's workspace. A stranger chose every name: nothing is opened but beneath the workspace's own descriptor, no link is
 //! followed, and what is replaced is replaced whole.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Seek as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -17,15 +19,18 @@ pub(super) struct Beneath {
     root: OwnedFd,
     /// Files belong to whoever owns the directory, whoever we are.
     owner: (Uid, Gid),
+    /// How many names were tried that nothing has for long.
+    tried: Cell<u64>,
 }
 
-/// A file that has no place yet.
+/// A file that has no name yet, and is gone with its descriptor.
 #[derive(Debug)]
 pub(super) struct Unplaced {
-    parent: OwnedFd,
-    temporary: Vec<u8>,
     pub(super) file: File,
 }
+
+/// More than anybody has put in the way by chance.
+const MOST_TRIES: u64 = 1_000;
 
 impl Beneath {
     pub(super) fn open(path: &Path) -> Result<Self, Errno> {
@@ -35,46 +40,108 @@ impl Beneath {
         Ok(Self {
             root,
             owner: (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)),
+            tried: Cell::new(0),
         })
     }
 
-    /// A new file beside the place that it is for.
-    pub(super) fn begin(&self, path: &[u8], number: usize) -> Result<Unplaced, Errno> {
-        let (parent, _) = self.parent(path)?;
-        let temporary = format!(".cofferdam-{}-{number}", std::process::id()).into_bytes();
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(
-            &parent,
-            temporary.as_slice(),
-            flags,
-            Mode::RUSR | Mode::WUSR,
-        )?;
-        Ok(Unplaced {
-            parent,
-            temporary,
+    /// A new file. It has no name until it is known to be needed: nothing is to be seen of it in a directory where nothing changes.
+    pub(super) fn begin(&self) -> Result<Unplaced, Errno> {
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let made = rustix::fs::openat(&self.root, ".", flags, mode);
+        // A file system without such files, or a workspace that is closed to us.
+        let made = made.or_else(|_| rustix::fs::open(std::env::temp_dir(), flags, mode));
+        let made = made.or_else(|_| self.without_name());
+        made.map(|file| Unplaced {
             file: File::from(file),
         })
     }
 
+    /// A file whose name is taken from it at once, where no other kind can be had.
+    pub(super) fn without_name(&self) -> Result<OwnedFd, Errno> {
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for _ in 0..MOST_TRIES {
+            let name = self.next_name();
+            match rustix::fs::openat(&self.root, &*name, flags, Mode::RUSR | Mode::WUSR) {
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+                Ok(file) => {
+                    rustix::fs::unlinkat(&self.root, &*name, AtFlags::empty())?;
+                    return Ok(file);
+                }
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    fn next_name(&self) -> Vec<u8> {
+        let number = self.tried.get();
+        self.tried.set(number + 1);
+        format!(".cofferdam-{}-{number}", std::process::id()).into_bytes()
+    }
+
     /// Puts the file where it belongs, in one step.
     pub(super) fn place(&self, new: Unplaced, path: &[u8], mode: u32) -> Result<(), Errno> {
-        let (_, name) = split(path);
-        rustix::fs::fchmod(&new.file, Mode::from_raw_mode(mode & 0o777))?;
-        self.hand_over(&new.file)?;
-        let put = || rustix::fs::renameat(&new.parent, new.temporary.as_slice(), &new.parent, name);
+        let (parent, name) = self.parent(path)?;
+        self.finish(&new.file, mode)?;
+        if link(&new.file, &parent, name).is_ok() {
+            return Ok(());
+        }
+        // Something has the name. Only a file with a name can take its place.
+        let temporary = self.name(new, &parent, mode)?;
+        let put = || rustix::fs::renameat(&parent, temporary.as_slice(), &parent, name);
         let placed = match put() {
             // The program made a file of a directory.
             Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => {
-                clear(&new.parent, name)?;
-                put()
+                clear(&parent, name).and_then(|()| put())
             }
             other => other,
         };
         if placed.is_err() {
-            new.discard();
+            let _ = rustix::fs::unlinkat(&parent, temporary.as_slice(), AtFlags::empty());
         }
         placed
+    }
+
+    /// Gives the file a name that nothing has.
+    fn name(&self, mut new: Unplaced, parent: &OwnedFd, mode: u32) -> Result<Vec<u8>, Errno> {
+        for _ in 0..MOST_TRIES {
+            let name = self.next_name();
+            match link(&new.file, parent, &name) {
+                Ok(()) => return Ok(name),
+                Err(Errno::EXIST) => continue,
+                // It lies in another file system.
+                Err(_) => {}
+            }
+            match self.copy(&mut new.file, parent, &name, mode) {
+                Ok(()) => return Ok(name),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    fn copy(&self, from: &mut File, parent: &OwnedFd, name: &[u8], mode: u32) -> Result<(), Errno> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let mut file = File::from(file);
+        let copied = from
+            .rewind()
+            .and_then(|()| io::copy(from, &mut file))
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            .and_then(|_| self.finish(&file, mode));
+        if copied.is_err() {
+            let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+        }
+        copied
+    }
+
+    fn finish(&self, file: &File, mode: u32) -> Result<(), Errno> {
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o777))?;
+        self.hand_over(file)
     }
 
     pub(super) fn make_dir(&self, path: &[u8], mode: u32) -> Result<(), Errno> {
@@ -162,11 +229,10 @@ impl Beneath {
     }
 }
 
-impl Unplaced {
-    pub(super) fn discard(&self) {
-        let name = self.temporary.as_slice();
-        let _ = rustix::fs::unlinkat(&self.parent, name, AtFlags::empty());
-    }
+/// By the only name that a file without one has. A name that is taken stays with whoever has it.
+fn link(file: &File, parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(rustix::fs::CWD, own, parent, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Makes room for what has this name now.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bollard::Docker;
 use bollard::query_parameters::DownloadFromContainerOptionsBuilder;
@@ -37,6 +38,10 @@ pub(crate) enum Trouble {
     Daemon(bollard::errors::Error),
     /// Ours, with the place.
     Here { path: String, errno: Errno },
+    /// It takes longer than anybody wants to wait.
+    TooLong(Duration),
+    /// The caller does not want it any more.
+    GivenUp,
 }
 
 impl Trouble {
@@ -48,9 +53,25 @@ impl Trouble {
                 path,
                 errno,
             },
+            Self::TooLong(limit) => daemon::unavailable(
+                format!(
+                    "could not bring the workspace back: not all of it came within {} s",
+                    limit.as_secs()
+                ),
+                format!(
+                    "{HALF_WAY}; let the program leave less, or wait longer with sandbox.docker.pull_timeout"
+                ),
+            ),
+            Self::GivenUp => daemon::unavailable(
+                "the run was given up while its workspace came back".to_owned(),
+                format!("{HALF_WAY}; run it again to have the rest"),
+            ),
         }
     }
 }
+
+const HALF_WAY: &str =
+    "files that came are whole, the others are as they were, and what did not come was not removed";
 
 /// Brings the workspace back. `most` is how many bytes may come beyond those that were sent.
 pub(crate) async fn bring(
@@ -132,7 +153,6 @@ fn unpack(
         left: most,
         seen: BTreeMap::new(),
         changes: Vec::new(),
-        number: 0,
     };
     let mut archive = Archive::new(Pieces {
         pieces,
@@ -150,8 +170,15 @@ fn unpack(
             return Ok(unpacking.finish(true));
         }
     }
-    // The library stops at the first thing that looks like an end.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|error| broken(&error))?;
+    // The library stops at the first empty block, or where there is no more. Only two empty blocks are an end that somebody wrote.
+    let mut rest = archive.into_inner();
+    let mut second = [1; EMPTY_BLOCK];
+    rest.read_exact(&mut second)
+        .map_err(|error| broken(&error))?;
+    if second != [0; EMPTY_BLOCK] {
+        return Err(broken(&io::ErrorKind::InvalidData.into()));
+    }
+    io::copy(&mut rest, &mut io::sink()).map_err(|error| broken(&error))?;
     // An archive without even the workspace is of something else.
     if unpacking.top.0.is_none() {
         return Err(broken(&io::ErrorKind::UnexpectedEof.into()));
@@ -160,6 +187,7 @@ fn unpack(
     Ok(unpacking.finish(false))
 }
 
+const EMPTY_BLOCK: usize = 512;
 const ARCHIVE: &str = "the archive of the workspace";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -175,7 +203,6 @@ struct Unpacking<'a> {
     left: Option<u64>,
     seen: BTreeMap<Vec<u8>, Sent>,
     changes: Vec<Change>,
-    number: usize,
 }
 
 impl Unpacking<'_> {
@@ -223,16 +250,18 @@ impl Unpacking<'_> {
             }
             EntryType::Regular | EntryType::Continuous => {
                 let size = entry.size();
-                if let Some(left) = &mut self.left {
-                    match left.checked_sub(size) {
-                        Some(rest) => *left = rest,
-                        None => return Ok(Room::None),
-                    }
+                if self.take(size) == Room::None {
+                    return Ok(Room::None);
                 }
                 self.file(&path, mode, size, entry)?
             }
             EntryType::Link => match self.linked(entry) {
-                Some((from, found)) => {
+                Some((from, mode, contents)) => {
+                    // One more name takes nothing in the container, and as much as the file here.
+                    if self.take(contents.size) == Room::None {
+                        return Ok(Room::None);
+                    }
+                    let found = Sent::File { mode, contents };
                     self.copy(&path, &from, &found)?;
                     found
                 }
@@ -245,7 +274,21 @@ impl Unpacking<'_> {
         Ok(Room::Left)
     }
 
-    /// Written beside its place while it is read, and put there only if it is not what was sent.
+    /// Takes so much of what may come.
+    fn take(&mut self, size: u64) -> Room {
+        let Some(left) = &mut self.left else {
+            return Room::Left;
+        };
+        match left.checked_sub(size) {
+            Some(rest) => {
+                *left = rest;
+                Room::Left
+            }
+            None => Room::None,
+        }
+    }
+
+    /// Written without a name while it is read, and given one only if it is not what was sent.
     fn file(
         &mut self,
         path: &[u8],
@@ -257,32 +300,20 @@ impl Unpacking<'_> {
             path: shown(path),
             errno,
         };
-        self.number += 1;
         let new = match &self.into {
-            Some(into) => Some(into.begin(path, self.number).map_err(here)?),
+            Some(into) => Some(into.begin().map_err(here)?),
             None => None,
         };
         let copied = copy(from, new.as_ref()).and_then(|contents| match contents.size == size {
             true => Ok(contents),
             false => Err(io::ErrorKind::UnexpectedEof.into()),
         });
-        let contents = match copied {
-            Ok(contents) => contents,
-            Err(error) => {
-                if let Some(new) = &new {
-                    new.discard();
-                }
-                return Err(here(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
-            }
-        };
+        let contents =
+            copied.map_err(|error| here(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         let found = Sent::File { mode, contents };
         let is_changed = self.sent.entries.get(path) != Some(&found);
-        match (&self.into, new) {
-            (Some(into), Some(new)) if is_changed => {
-                into.place(new, path, mode).map_err(here)?;
-            }
-            (_, Some(new)) => new.discard(),
-            (_, None) => {}
+        if let (Some(into), Some(new), true) = (&self.into, new, is_changed) {
+            into.place(new, path, mode).map_err(here)?;
         }
         if is_changed {
             self.note(path);
@@ -291,10 +322,10 @@ impl Unpacking<'_> {
     }
 
     /// A second name of a file that came before.
-    fn linked<R: Read>(&self, entry: &tar::Entry<'_, R>) -> Option<(Vec<u8>, Sent)> {
+    fn linked<R: Read>(&self, entry: &tar::Entry<'_, R>) -> Option<(Vec<u8>, u32, Contents)> {
         let from = self.top.below(&entry.link_name_bytes()?)?;
-        match self.seen.get(&from)? {
-            found @ Sent::File { .. } => Some((from, found.clone())),
+        match *self.seen.get(&from)? {
+            Sent::File { mode, contents } => Some((from, mode, contents)),
             Sent::Dir | Sent::Link { .. } => None,
         }
     }
@@ -312,13 +343,10 @@ impl Unpacking<'_> {
             path: shown(path),
             errno,
         };
-        self.number += 1;
         let mut original = into.read(from).map_err(here)?;
-        let new = into.begin(path, self.number).map_err(here)?;
-        if let Err(error) = copy(&mut original, Some(&new)) {
-            new.discard();
-            return Err(here(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
-        }
+        let new = into.begin().map_err(here)?;
+        copy(&mut original, Some(&new))
+            .map_err(|error| here(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         into.place(new, path, *mode).map_err(here)
     }
 

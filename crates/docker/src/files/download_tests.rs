@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 
 use tar::{Builder, Header};
 
@@ -157,6 +158,20 @@ fn what_is_more_than_the_limit_is_left_behind_and_nothing_removed() {
 }
 
 #[test]
+fn each_further_name_of_a_file_counts_as_another_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut archive = Hostile::new().file("work/a", &[7; 1000]);
+    for name in ["work/b", "work/c", "work/d"] {
+        archive = archive.entry(EntryType::Link, name, "work/a", b"");
+    }
+    let brought = archive.unpack(dir.path(), &Manifest::default(), Some(2500));
+    assert!(brought.is_over);
+    let added = |name: &str| (name.to_owned(), ChangeKind::Added);
+    assert_eq!(listed(&brought), [added("a"), added("b")]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
 fn an_archive_that_breaks_off_removes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("kept"), "x").unwrap();
@@ -164,10 +179,10 @@ fn an_archive_that_breaks_off_removes_nothing() {
     sent.entries.insert(b"kept".to_vec(), Sent::Dir);
     let archive = Hostile::new().file("work/large", &[7; 10_000]);
     let bytes = archive.0.into_inner().unwrap();
-    // In the middle of a file, and between two: only the daemon knows that there was more.
-    for length in [5512, 11_264] {
+    assert_eq!(bytes.len(), 12_288);
+    // In the middle of a file, behind one, and in the middle of the end; whatever the daemon says.
+    for length in [5512, 11_264, 11_776] {
         for end in [None, Some(Piece::End)] {
-            let is_told = end.is_some();
             let (to, pieces) = mpsc::channel(4);
             let part = Bytes::copy_from_slice(&bytes[..length]);
             to.try_send(Piece::Bytes(part)).unwrap();
@@ -176,16 +191,22 @@ fn an_archive_that_breaks_off_removes_nothing() {
             }
             drop(to);
             let unpacked = unpack(pieces, Target::Dir(dir.path().to_owned()), &sent, None);
-            let is_whole_file = length > 5512;
-            assert_eq!(unpacked.is_err(), !(is_told && is_whole_file), "{length}");
-            if unpacked.is_err() {
-                assert!(dir.path().join("kept").exists());
-            }
+            assert!(unpacked.is_err(), "{length}");
+            assert!(dir.path().join("kept").exists());
             let names = fs::read_dir(dir.path()).unwrap().flatten();
             let left = names.filter(|name| name.file_name().to_string_lossy().starts_with('.'));
             assert_eq!(left.count(), 0);
         }
     }
+    // Neither is one that goes on behind half an end.
+    let mut odd = bytes[..11_776].to_vec();
+    odd.extend_from_slice(&bytes);
+    let (to, pieces) = mpsc::channel(4);
+    to.try_send(Piece::Bytes(odd.into())).unwrap();
+    to.try_send(Piece::End).unwrap();
+    drop(to);
+    assert!(unpack(pieces, Target::Dir(dir.path().to_owned()), &sent, None).is_err());
+    assert!(dir.path().join("kept").exists());
 }
 
 #[test]
@@ -254,4 +275,86 @@ fn a_workspace_may_be_called_as_each_daemon_likes() {
         assert_eq!(fs::read(dir.path().join("a")).unwrap(), b"x", "{top}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "{top}");
     }
+}
+
+#[test]
+fn a_directory_in_which_nothing_changed_is_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let closed = dir.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::write(closed.join("same"), "x").unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+    // Long ago, so that any change shows.
+    let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let times = fs::FileTimes::new().set_modified(long_ago);
+    fs::File::open(&closed).unwrap().set_times(times).unwrap();
+    let mut sent = Manifest::default();
+    sent.entries.insert(b"closed".to_vec(), Sent::Dir);
+    let contents = copy(&mut b"x".as_slice(), None).unwrap();
+    let file = Sent::File {
+        mode: 0o755,
+        contents,
+    };
+    sent.entries.insert(b"closed/same".to_vec(), file);
+    let brought = Hostile::new()
+        .entry(EntryType::Directory, "work/closed", "", b"")
+        .file("work/closed/same", b"x")
+        .file("work/new", b"y")
+        .unpack(dir.path(), &sent, None);
+    assert_eq!(listed(&brought), [("new".to_owned(), ChangeKind::Added)]);
+    let modified = fs::metadata(&closed).unwrap().modified().unwrap();
+    assert_eq!(modified, long_ago);
+    // So that anybody can remove it.
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// As a process that is killed leaves it.
+#[test]
+fn nothing_is_to_be_seen_of_a_file_that_has_not_come_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("large"), "before").unwrap();
+    let archive = Hostile::new().file("work/large", &[7; 100_000]);
+    let bytes = archive.0.into_inner().unwrap();
+    let (to, pieces) = mpsc::channel(1);
+    let target = Target::Dir(dir.path().to_owned());
+    let unpacking =
+        std::thread::spawn(move || unpack(pieces, target, &Manifest::default(), None).is_err());
+    // There is room for one piece: when the fifth is in, the third was read.
+    for piece in bytes[..50_000].chunks(10_000) {
+        let piece = Bytes::copy_from_slice(piece);
+        to.blocking_send(Piece::Bytes(piece)).unwrap();
+    }
+    let names = fs::read_dir(dir.path()).unwrap().flatten();
+    let names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["large"]);
+    drop(to);
+    assert!(unpacking.join().unwrap());
+    assert_eq!(fs::read(dir.path().join("large")).unwrap(), b"before");
+}
+
+/// In another file system, as where files without names cannot be made.
+#[test]
+fn a_file_is_copied_where_it_cannot_be_given_a_name_and_no_name_stands_in_its_way() {
+    let elsewhere = Path::new("/dev/shm");
+    let dir = tempfile::tempdir_in(elsewhere).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a"), "before").unwrap();
+    let first = format!(".cofferdam-{}-0", std::process::id());
+    fs::write(dir.path().join(&first), "theirs").unwrap();
+    let into = Beneath::open(dir.path()).unwrap();
+    let from = Beneath::open(here.path()).unwrap();
+    let nameless = Unplaced {
+        file: into.without_name().unwrap().into(),
+    };
+    for new in [from.begin(), into.begin(), Ok(nameless)] {
+        let new = new.unwrap();
+        (&new.file).write_all(b"after").unwrap();
+        into.place(new, b"a", 0o640).unwrap();
+        assert_eq!(fs::read(dir.path().join("a")).unwrap(), b"after");
+        let mode = fs::metadata(dir.path().join("a")).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o7777, 0o640);
+        fs::write(dir.path().join("a"), "before").unwrap();
+    }
+    assert_eq!(fs::read(dir.path().join(&first)).unwrap(), b"theirs");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
 }

@@ -6,6 +6,6 @@ mod download;
 mod manifest;
 mod upload;
 
-pub(crate) use download::bring;
-pub(crate) use manifest::Manifest;
+pub(crate) use download::{Trouble, bring};
+pub(crate) use manifest::{Manifest, Sent};
 pub(crate) use upload::send;

@@ -1,10 +1,11 @@
 //! How runs end that do not end well.
 
 use cofferdam_contract::ending::{Ending, SetupFailureKind};
+use cofferdam_contract::request::WorkspaceAccess;
 use cofferdam_docker::{Init, Settings};
 use cofferdam_testkit::docker::Dockerd;
 
-use crate::support::{exited, request, run, script, settings, try_run};
+use crate::support::{exited, request, run, script, settings, try_run, with_workspace};
 
 fn kind(ending: &Ending) -> Option<SetupFailureKind> {
     match ending {
@@ -35,6 +36,40 @@ fn a_program_that_is_missing_or_not_executable_is_told_from_one_that_returns_the
         assert_eq!(run(&["sh", "-c", "exit 126"]), Ending::Exited { code: 126 });
     }
     daemon.assert_clean();
+}
+
+#[test]
+fn a_program_that_hides_itself_and_returns_127_or_126_was_started() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let tool = |name: &str, text: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(name), text).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir.path().join(name), executable).unwrap();
+        dir
+    };
+    let run = |dir: &tempfile::TempDir, argv: &[&str]| {
+        let mut asked = request(argv);
+        asked.env = vec![("PATH".into(), "/work:/bin".into())];
+        let asked = with_workspace(asked, dir.path(), WorkspaceAccess::CopyOnWrite);
+        run(&daemon, asked).ending
+    };
+    let gone = tool("tool", "#!/bin/sh\nrm /work/tool\nexit 127\n");
+    let closed = tool("tool", "#!/bin/sh\nchmod 644 /work/tool\nexit 126\n");
+    for program in ["./tool", "/work/./tool", "tool"] {
+        assert_eq!(run(&gone, &[program]), Ending::Exited { code: 127 });
+        assert_eq!(run(&closed, &[program]), Ending::Exited { code: 126 });
+    }
+    // What was not there is still told from it, also in a workspace.
+    let missing = Some(SetupFailureKind::ProgramNotFound);
+    assert_eq!(kind(&run(&gone, &["./other"])), missing);
+    assert_eq!(kind(&run(&gone, &["other"])), missing);
+    let plain = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(gone.path().join("tool"), plain).unwrap();
+    let not_executable = Some(SetupFailureKind::ProgramNotExecutable);
+    assert_eq!(kind(&run(&gone, &["./tool"])), not_executable);
 }
 
 #[test]

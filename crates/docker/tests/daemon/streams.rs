@@ -123,6 +123,34 @@ fn a_slow_reader_gets_everything_and_one_that_goes_away_ends_the_run() {
     daemon.assert_clean();
 }
 
+/// Longer than the daemon's silence is taken for an end.
+#[test]
+fn a_reader_that_pauses_for_long_after_the_end_gets_everything() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    const PAUSE: std::time::Duration = std::time::Duration::from_secs(8);
+    let (mut ours, theirs) = std::io::pipe().unwrap();
+    let reading = std::thread::spawn(move || {
+        std::thread::sleep(PAUSE);
+        let mut all = String::new();
+        ours.read_to_string(&mut all).unwrap();
+        all
+    });
+    let grant = Grant::new(script("seq 1 60000")).unwrap();
+    let streams = Streams {
+        stdout: Sink::Pass { to: theirs.into() },
+        ..streams(Input::Empty)
+    };
+    let record =
+        cofferdam_docker::run(grant, streams, &Host::detect(), &settings(&daemon)).unwrap();
+    exited(&record, 0);
+    let expected: String = (1..=60_000).map(|n| format!("{n}\n")).collect();
+    let got = reading.join().unwrap();
+    assert!(got == expected, "{} of {}", got.len(), expected.len());
+    daemon.assert_clean();
+}
+
 #[test]
 fn whoever_gives_up_gets_an_end_that_says_so() {
     let Some(daemon) = Dockerd::start() else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
 };
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_docker::{Endpoint, Settings};
@@ -39,6 +39,7 @@ pub(crate) fn request(argv: &[&str]) -> Request {
         workspace: None,
         mounts: Vec::new(),
         backend: BackendName::Docker,
+        gpus: Gpus::None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a crash left goes, and nothing else.
 
+use std::time::SystemTime;
+
 use cofferdam_testkit::docker::{Dockerd, IMAGE};
 
 use crate::support::{exited, script, settings, try_run};
@@ -53,6 +55,10 @@ fn a_sweep_removes_containers_whose_owner_is_gone_and_no_other() {
     );
     make("alive", &[ours, &owner(own, &born())]);
     make("elsewhere", &[ours, "cofferdam.owner=m/b/1/1/1"]);
+    // By our clock its time was over an hour ago.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let until = format!("cofferdam.until={}", now.unwrap().as_secs() - 3600);
+    make("slow-clock", &[ours, "cofferdam.owner=m/b/1/1/1", &until]);
     make("strange", &[ours, "cofferdam.owner=x"]);
     make("stranger", &[&owner(own, "1")]);
     let record = try_run(script("echo hi"), &settings(&daemon)).unwrap();
@@ -60,5 +66,35 @@ fn a_sweep_removes_containers_whose_owner_is_gone_and_no_other() {
     let names = daemon.docker(&["ps", "--all", "--format", "{{.Names}}"]);
     let mut names: Vec<&str> = names.lines().collect();
     names.sort_unstable();
-    assert_eq!(names, ["alive", "elsewhere", "strange", "stranger"]);
+    assert_eq!(
+        names,
+        ["alive", "elsewhere", "slow-clock", "strange", "stranger"]
+    );
+}
+
+#[test]
+fn a_sweep_removes_volumes_whose_container_somebody_else_removed() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let own = std::process::id();
+    let ours = "cofferdam.managed=true";
+    let gone = owner(own, "1");
+    let alive = owner(own, &born());
+    for (name, labels) in [
+        ("orphan", [ours, &*gone]),
+        ("alive", [ours, &*alive]),
+        ("elsewhere", [ours, "cofferdam.owner=m/b/1/1/1"]),
+        ("stranger", [&*gone, "x=y"]),
+    ] {
+        let [first, second] = labels;
+        daemon.docker(&[
+            "volume", "create", "--label", first, "--label", second, name,
+        ]);
+    }
+    // No container is there to be swept.
+    exited(&try_run(script("echo hi"), &settings(&daemon)).unwrap(), 0);
+    let mut left = daemon.left();
+    left.sort_unstable();
+    assert_eq!(left, ["alive", "elsewhere", "stranger"]);
 }

@@ -46,6 +46,7 @@ fn a_container_has_every_wall() {
         "disk": "docker",
         "open_files": "docker",
         "cpus": "unlimited",
+        "disk_io": "unlimited",
     });
     assert_eq!(enforced, expected);
 

@@ -51,7 +51,9 @@ impl Walls {
             listener: Listener::Absent,
             routes: cofferdam_sys::blueprint::Routes::Ignored,
             landlock: None,
+            doors: Vec::new(),
             cpus: Vec::new(),
+            fixed: None,
             lease: None,
         };
         match launch::park(blueprint) {

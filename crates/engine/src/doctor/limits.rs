@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
+use cofferdam_contract::io_rates::IoRates;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::request::Grant;
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
@@ -40,7 +41,7 @@ struct Probe {
 
 const BUSY: &str = "while :; do :; done";
 
-const PROBES: [Probe; 9] = [
+const PROBES: [Probe; 10] = [
     Probe {
         limit: LimitName::WallTime,
         case: None,
@@ -119,7 +120,31 @@ const PROBES: [Probe; 9] = [
                 .then(|| format!("a busy loop got {:.0} % of a CPU", share * 100.0))
         },
     },
+    Probe {
+        limit: LimitName::DiskIo,
+        case: None,
+        script: ":",
+        set: |limits| {
+            limits.disk_io = Cap::AtMost(IoRates {
+                read_bps: Some(SLOW),
+                ..IoRates::EMPTY
+            });
+        },
+        // How fast a disk is would take too long to try; that the kernel took the rate is what is known.
+        held: |tried| {
+            let by = tried.record.enforced_by.get(&LimitName::DiskIo);
+            by.map(|by| match by.0.as_slice() {
+                [Enforcer::Cgroup1] => {
+                    "reads and direct writes; what is written through the page cache is not held"
+                        .to_owned()
+                }
+                _ => "reads and writes".to_owned(),
+            })
+        },
+    },
 ];
+
+const SLOW: u64 = 1 << 30;
 
 const SEE_CPUS: &str = "read -r cpus < /sys/devices/system/cpu/online; echo $cpus";
 
@@ -276,6 +301,7 @@ fn exactness(limit: LimitName, by: Option<&EnforcedBy>) -> Exactness {
         ) => Exactness::Counted,
         (
             Enforcer::Cgroup1
+            | Enforcer::Cgroup1Direct
             | Enforcer::Cgroup2
             | Enforcer::Rlimit
             | Enforcer::Tmpfs

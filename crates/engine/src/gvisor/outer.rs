@@ -80,9 +80,11 @@ pub(crate) fn draw(
             listener: Listener::Absent,
             landlock: None,
             routes: Routes::Ignored,
+            doors: Vec::new(),
             cpus: cpus
                 .map(|count| plan::choose(count, host))
                 .unwrap_or_default(),
+            fixed: None,
             lease: None,
         },
         departure: Departure { identity: None },

@@ -1,6 +1,7 @@
 //! The native backend: namespaces, a root of its own, cgroups, seccomp and Landlock. Needs nothing installed and no privilege.
 
 mod identity;
+mod names;
 mod root;
 pub(crate) mod view;
 

@@ -4,18 +4,18 @@
 //! Everything of the host is opened first. Then the root is changed, and only then are mount points made and mounts attached, so that no path of
 //! this second half can lead out of the sandbox, whatever a root directory or a workspace contains.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cofferdam_contract::request::{MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_sys::blueprint::{Access, Slot, Step};
-use rustix::io::Errno;
 
 use super::identity::Trees;
+use super::names::{c_path, c_text, unreadable};
 use super::view;
 use crate::error::EngineError;
+use crate::fixed::view::RANDOM_PIPE;
 use crate::host::{Host, Privilege};
+use crate::outlet;
 use crate::program::HOME;
 use crate::walls::Walls;
 
@@ -63,9 +63,9 @@ pub(crate) fn steps(
         Root::Image(image) => builder.given_root(&image.dir, trees.root)?,
     }
     builder.scratch_places()?;
-    builder.devices()?;
-    builder.proc(visible_cpus, host)?;
-    builder.etc(&walls.root)?;
+    builder.devices(walls)?;
+    builder.proc(walls, visible_cpus, host)?;
+    builder.etc(walls)?;
     builder.mounts(walls, trees)?;
     builder.workspace(walls, trees)?;
     builder.finish()
@@ -189,22 +189,34 @@ impl Builder {
         Ok(())
     }
 
-    fn devices(&mut self) -> Result<(), EngineError> {
-        for device in DEVICES {
-            let slot = self.clone_host(Path::new(device), Access::Device)?;
-            self.attach.push(Step::WriteFile {
-                path: c_text(device)?,
-                content: Vec::new(),
-            });
-            self.attach.push(Step::Attach {
-                slot,
-                target: c_text(device)?,
-            });
+    fn devices(&mut self, walls: &Walls) -> Result<(), EngineError> {
+        let own = DEVICES.iter().map(Path::new);
+        for device in own.chain(walls.devices.iter().map(PathBuf::as_path)) {
+            let slot = match walls.seed {
+                Some(_) if device == "/dev/urandom" => {
+                    let path = c_text(RANDOM_PIPE)?;
+                    self.base.push(Step::Fifo { path });
+                    self.clone_own(RANDOM_PIPE)?
+                }
+                _ => self.clone_host(device, Access::Device)?,
+            };
+            if device.starts_with("/dev/dri") {
+                self.make_parents(device)?;
+            }
+            let (target, content) = (c_path(device)?, Vec::new());
+            let path = target.clone();
+            self.attach.push(Step::WriteFile { path, content });
+            self.attach.push(Step::Attach { slot, target });
         }
         Ok(())
     }
 
-    fn proc(&mut self, visible_cpus: Option<usize>, host: &Host) -> Result<(), EngineError> {
+    fn proc(
+        &mut self,
+        walls: &Walls,
+        visible_cpus: Option<usize>,
+        host: &Host,
+    ) -> Result<(), EngineError> {
         let slot = self.slot();
         self.host.push(Step::NewProc { slot });
         self.make_dir("/proc", 0o555)?;
@@ -223,13 +235,13 @@ impl Builder {
         let Some(count) = visible_cpus else {
             return Ok(());
         };
-        for (path, content) in view::cpu_files(count) {
-            let name = path.trim_start_matches("/proc/");
+        for (path, content) in view::proc_files(walls, count) {
+            let name = path.trim_start_matches("/proc/").replace('/', "-");
             self.base.push(Step::WriteFile {
-                path: c_text(name)?,
+                path: c_text(name.as_str())?,
                 content: content.into_bytes(),
             });
-            let slot = self.clone_own(name)?;
+            let slot = self.clone_own(&name)?;
             self.base.push(Step::Harden {
                 slot,
                 access: Access::ReadOnly,
@@ -256,12 +268,12 @@ impl Builder {
         Ok(())
     }
 
-    fn etc(&mut self, root: &Root) -> Result<(), EngineError> {
+    fn etc(&mut self, walls: &Walls) -> Result<(), EngineError> {
         self.make_dir("/etc", 0o755)?;
-        for (path, content) in view::ETC_FILES {
+        for (path, content) in view::etc_files(walls) {
             self.attach.push(Step::WriteFile {
                 path: c_text(path)?,
-                content: content.as_bytes().to_vec(),
+                content: outlet::etc_file(path, &walls.doors).unwrap_or_else(|| content.into()),
             });
         }
         for (target, path) in LINKS {
@@ -270,10 +282,11 @@ impl Builder {
                 path: c_text(path)?,
             });
         }
-        if *root != Root::HostUsr {
+        if walls.root != Root::HostUsr {
             return Ok(());
         }
-        if let Ok(zone) = std::fs::read_link("/etc/localtime") {
+        let zone = std::fs::read_link("/etc/localtime");
+        if let (Ok(zone), None) = (zone, walls.seed) {
             self.attach.push(Step::Symlink {
                 target: c_path(&zone)?,
                 path: c_text("/etc/localtime")?,
@@ -468,27 +481,5 @@ impl Builder {
         let slot = Slot(self.next);
         self.next = self.next.saturating_add(1);
         slot
-    }
-}
-
-fn c_text(text: impl Into<Vec<u8>>) -> Result<CString, EngineError> {
-    CString::new(text).map_err(|_| EngineError::System {
-        doing: "describe the sandbox",
-        errno: Errno::INVAL,
-    })
-}
-
-fn c_path(path: &Path) -> Result<CString, EngineError> {
-    c_text(path.as_os_str().as_bytes())
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> EngineError {
-    let errno = error
-        .raw_os_error()
-        .map_or(Errno::IO, Errno::from_raw_os_error);
-    EngineError::Unreadable {
-        what: "cannot open",
-        path: path.display().to_string(),
-        errno,
     }
 }

@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::fixed;
+use crate::walls::Walls;
+
 /// The files that are written, never taken from the host: who lives here, and what the machine is called.
 pub(crate) const ETC_FILES: [(&str, &str); 6] = [
     (
@@ -40,6 +43,22 @@ pub(crate) const ETC_FROM_HOST: [&str; 7] = [
     "/etc/java-21-openjdk",
     "/etc/maven",
 ];
+
+/// All that are written for these walls.
+pub(super) fn etc_files(walls: &Walls) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let fixed = walls.seed.map(|_| fixed::view::ETC_FILES);
+    ETC_FILES.into_iter().chain(fixed.into_iter().flatten())
+}
+
+/// What is put over files in /proc where not all CPUs are shown, or where nothing of the machine's must show.
+pub(super) fn proc_files(walls: &Walls, count: usize) -> Vec<(&'static str, String)> {
+    match walls.seed {
+        None => cpu_files(count).to_vec(),
+        Some(_) => fixed::view::PROC_FILES
+            .map(|(path, content)| (path, content.to_owned()))
+            .to_vec(),
+    }
+}
 
 /// /proc/cpuinfo and /proc/stat with the first `count` CPUs only, renumbered.
 pub(crate) fn cpu_files(count: usize) -> [(&'static str, String); 2] {

@@ -94,6 +94,7 @@ impl Seat {
                 bounds.memory_bytes.is_some(),
                 bounds.processes.is_some(),
                 bounds.cpu_milli,
+                bounds.io,
             )
         };
         if held(bounds) != held(&self.bounds) {

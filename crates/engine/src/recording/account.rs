@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::{Change, RunRecord};
-use cofferdam_contract::request::{MountAccess, Network, Request, Root, WorkspaceAccess};
+use cofferdam_contract::request::{Gpus, MountAccess, Network, Request, Root, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_store::RunId;
 use cofferdam_store::collect::Collected;
@@ -116,6 +116,7 @@ pub(super) fn closing(record: &RunRecord, mut collected: Collected) -> Closing {
         artifacts: collected.artifacts,
         left_out: collected.left_out,
         results: None,
+        network: record.network.clone(),
     }
 }
 
@@ -151,6 +152,10 @@ pub(super) fn redact_closing(closing: &mut Closing, rules: &Rules) -> u64 {
     for denial in &mut closing.denials {
         clean(&mut denial.what);
     }
+    for event in closing.network.iter_mut().flat_map(|told| &mut told.events) {
+        clean(&mut event.host);
+        event.why.iter_mut().for_each(&mut clean);
+    }
     for change in closing.changes.iter_mut().flatten() {
         clean(&mut change.path);
     }
@@ -185,9 +190,9 @@ fn policy(request: &Request, clean: &mut impl FnMut(&str) -> String) -> Value {
     let mut path = |path: &Path| clean(&reach::shown(path));
     json!({
         "limits": limits(&request.limits),
-        "network": match request.network {
-            Network::Denied => "denied",
-            Network::Allowed => "allowed",
+        "network": match &request.network {
+            Network::Denied => "denied".to_owned(),
+            Network::Allowed(_) => request.network.to_string(),
         },
         "root": match &request.root {
             Root::HostUsr => "host".to_owned(),
@@ -211,6 +216,11 @@ fn policy(request: &Request, clean: &mut impl FnMut(&str) -> String) -> Value {
             },
         })).collect::<Vec<_>>(),
         "waived": request.waived,
+        "gpus": match &request.gpus {
+            Gpus::None => Value::Null,
+            Gpus::All => json!("all"),
+            Gpus::Numbered(numbers) => json!(numbers),
+        },
     })
 }
 
@@ -229,5 +239,6 @@ fn limits(limits: &Limits) -> Value {
         "disk_bytes": bytes(limits.disk),
         "open_files": limits.open_files.at_most(),
         "cpus_milli": limits.cpus.at_most().map(CpuShare::milli),
+        "disk_io": limits.disk_io.at_most().map(|rates| rates.to_string()),
     })
 }

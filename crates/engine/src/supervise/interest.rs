@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::Supervisor;
 use crate::capture::ResultDrain;
+use crate::fixed::Answers;
 
 /// What a descriptor in the poll set stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,7 @@ pub(super) enum Source {
     Result,
     Stdin,
     Listener,
+    Random,
     Cancel,
 }
 
@@ -50,6 +52,14 @@ impl Supervisor<'_> {
                 self.listener
                     .as_ref()
                     .map(|listener| (listener.as_fd(), PollFlags::IN)),
+            ),
+            (
+                Source::Random,
+                self.run
+                    .fixed
+                    .as_ref()
+                    .and_then(Answers::device)
+                    .map(|device| (device, PollFlags::OUT)),
             ),
             (Source::Cancel, cancel.map(|cancel| (cancel, PollFlags::IN))),
         ];

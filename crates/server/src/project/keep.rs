@@ -193,6 +193,8 @@ pub(super) fn close(
         artifacts: collected.artifacts.clone(),
         left_out: collected.left_out.clone(),
         results,
+        // Its steps are runs of their own, and have none.
+        network: None,
     };
     journal.finish(closing).err().map(|error| error.to_string())
 }

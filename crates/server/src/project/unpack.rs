@@ -10,7 +10,8 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::Ending;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Grant, Mount, MountAccess, Network, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Mount, MountAccess, Network, Request, Root, Workspace,
+    WorkspaceAccess,
 };
 use cofferdam_engine::pipeline::{self, Input};
 use cofferdam_store::RunId;
@@ -74,6 +75,7 @@ pub(super) fn unpack(
             access: MountAccess::ReadOnly,
         }],
         backend: BackendName::Native,
+        gpus: Gpus::None,
     };
     let mut recording = desk.part();
     recording.kind = RunKind::Build;

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use cofferdam_contract::ending::{Ending, StopCause};
+use cofferdam_contract::envelope::CachedFrom;
 use cofferdam_contract::record::CapturedStream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,9 @@ pub(crate) struct ExecuteRequest {
     pub(crate) session_id: Option<String>,
     #[serde(default)]
     pub(crate) env_vars: BTreeMap<String, String>,
+    /// The same answer each time: one that is known may be given instead of a run.
+    #[serde(default)]
+    pub(crate) pure: bool,
 }
 
 /// What became of it.
@@ -69,6 +73,9 @@ pub(crate) struct ExecuteAnswer {
     pub(crate) return_value: Option<Value>,
     pub(crate) metrics: ExecuteMetrics,
     pub(crate) artifacts: Vec<String>,
+    /// The run that gave this answer first, where no run was made for it; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cached: Option<CachedFrom>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -103,9 +110,15 @@ async fn answer(
     let request: ExecuteRequest = body::parsed(&bytes).await?;
     drop(bytes);
     let execution_id = request.execution_id.clone();
-    let mut submission = app
-        .check_one(request.into_run(app.runner.bounds().longest)?)
-        .await?;
+    let request = request.into_run(app.runner.bounds().longest)?;
+    let (mut submission, known) = app.check_one(request, caller, headers).await?;
+    if let Some(ended) = known {
+        let room = app.answers.room(ended.weight()).await?;
+        let run_id = ended.run_id().to_owned();
+        return room
+            .json(StatusCode::OK, move || told(&ended, run_id, execution_id))
+            .await;
+    }
     room.shrink_to(submission.work.weight());
     submission.work.room = Some(room);
     submission.origin.place = patience::place(app, caller, app.config.runs.patience.execute).await;
@@ -161,6 +174,7 @@ impl ExecuteRequest {
             execution_id: self.execution_id,
             callback_url: self.callback_url,
             wait: true,
+            pure: self.pure,
             ..RunRequest::default()
         })
     }
@@ -237,6 +251,7 @@ pub(crate) fn told(
             .iter()
             .map(|artifact| artifact.path.clone())
             .collect(),
+        cached: record.cached.clone(),
     })
 }
 

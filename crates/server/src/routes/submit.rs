@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::seal::Sealed;
 use cofferdam_store::model::StoredRun;
 use cofferdam_store::{RunId, StoreError};
 use schemars::JsonSchema;
@@ -27,7 +28,7 @@ use crate::submission::{BatchRequest, RunRequest, Submission};
 use crate::tokens::Scope;
 use crate::trace;
 use crate::upload;
-use crate::view::RunView;
+use crate::view::{AskedView, RunView};
 
 /// What became of a batch, in its order.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -69,7 +70,10 @@ pub(super) async fn run(
     let wait = request.wait;
     let key = Key::of(&headers, &caller.id)?;
     request.has_key = key.is_some();
-    let mut submission = app.check_one(request).await?;
+    let (mut submission, known) = app.check_one(request, &caller, &headers).await?;
+    if let Some(ended) = known {
+        return known_answer(&app, submission, ended, request_id).await;
+    }
     submission.origin.place = patience::place(&app, &caller, app.config.runs.patience.runs).await;
     let Some(key) = key else {
         drop(identity);
@@ -236,7 +240,13 @@ pub(super) async fn payload(
 ) -> Result<Response, Fault> {
     caller.must(Scope::Run)?;
     let (bytes, room) = body::read(&headers, body, app.body_bounds()).await?;
-    let (sealed, mut submission) = app.check_payload(bytes).await?;
+    let checked = app.check_payload(bytes, &caller, &headers).await?;
+    let (sealed, mut submission, known) = checked;
+    if let Some(ended) = known {
+        let room = app.answers.room(ended.weight()).await?;
+        let id = ended.run_id().to_owned();
+        return envelope(sealed, Arc::new(ended), room, id).await;
+    }
     submission.origin.place = patience::place(&app, &caller, app.config.runs.patience.runs).await;
     submission.work.room = Some(room);
     let live = submit(&app, submission, &caller).await?;
@@ -252,6 +262,15 @@ pub(super) async fn payload(
             return Err(Refusal::RunEnded.because(detail));
         }
     }
+    envelope(sealed, ended, room, id.to_string()).await
+}
+
+async fn envelope(
+    sealed: Sealed,
+    ended: Arc<Ended>,
+    room: AnswerRoom,
+    id: String,
+) -> Result<Response, Fault> {
     let making = tokio::task::spawn_blocking(move || match &ended.outcome {
         Outcome::Finished(finished) => payload::envelope(&sealed, &finished.record),
         _ => Err(Fault::internal("the run was lost")),
@@ -260,8 +279,30 @@ pub(super) async fn payload(
     let envelope =
         made.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))?;
     let mut response = room.json(StatusCode::OK, move || envelope).await?;
-    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+    if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert("x-run-id", id);
+    }
+    Ok(response)
+}
+
+/// What another run gave before, in the form of a run.
+async fn known_answer(
+    app: &App,
+    submission: Submission,
+    ended: Ended,
+    request_id: String,
+) -> Result<Response, Fault> {
+    let asked = AskedView {
+        execution_id: submission.origin.execution_id,
+        kind: submission.work.kind.as_str().to_owned(),
+        command: submission.work.command_line(),
+    };
+    let room = app.answers.room(ended.weight()).await?;
+    let view = RunView::of_known(&ended, asked, &request_id);
+    let location = HeaderValue::from_str(&format!("/v1/runs/{}", view.run_id));
+    let mut response = room.json(StatusCode::OK, move || view).await?;
+    if let Ok(location) = location {
+        response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
 }

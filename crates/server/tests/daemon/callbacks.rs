@@ -34,6 +34,7 @@ fn allow(config: &mut Config, patterns: &[&str], allow_loopback: bool) {
             .collect(),
         allow_loopback,
         allow_private: false,
+        mode: None,
     };
 }
 

@@ -8,9 +8,11 @@ mod defaults;
 mod events;
 mod http;
 mod inputs;
+mod known;
 mod languages;
 mod lifecycle;
 mod metrics;
+mod network;
 mod openapi;
 #[allow(dead_code, reason = "the tests of the couriers use the rest")]
 #[path = "../../../callback/tests/delivery/peer.rs"]

@@ -29,7 +29,7 @@ const PUBLIC_DER: [u8; 12] = [
 /// Far more than a key needs.
 const LONGEST_KEY_FILE: u64 = 4096;
 
-/// Signs bundles.
+/// Signs bundles and receipts.
 #[derive(Clone)]
 pub struct SigningKey(ed25519_dalek::SigningKey);
 
@@ -82,7 +82,12 @@ impl SigningKey {
         }
     }
 
-    fn to_pem(&self) -> String {
+    /// Over a message that says itself what it is for: nothing else that this key signs may be the same bytes.
+    pub fn sign_message(&self, message: &[u8]) -> [u8; 64] {
+        self.0.sign(message).to_bytes()
+    }
+
+    pub(crate) fn to_pem(&self) -> String {
         pem("PRIVATE KEY", &SECRET_DER, self.0.as_bytes())
     }
 }
@@ -183,6 +188,18 @@ fn from_pem(text: &str, label: &str, prefix: &[u8]) -> Option<[u8; 32]> {
 }
 
 impl PublicKey {
+    /// Whether this key signed these bytes.
+    pub fn has_signed(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        let signature = Signature::from_bytes(signature);
+        self.0.verify_strict(message, &signature).is_ok()
+    }
+
+    /// The first 16 hexadecimal digits of the SHA-256 over the key's bytes.
+    pub fn id(&self) -> String {
+        let digest = cofferdam_contract::canonical::Digest::of(self.0.as_bytes());
+        digest.hex().chars().take(16).collect()
+    }
+
     /// PEM, for `openssl pkeyutl -verify -pubin -inkey`.
     pub fn to_pem(&self) -> String {
         pem("PUBLIC KEY", &PUBLIC_DER, self.0.as_bytes())

@@ -50,6 +50,7 @@ fn run(artifacts: Vec<Artifact>) -> StoredRun {
         status: Status::Success,
         outcome: Outcome::Ended(Box::new(Closing {
             results: None,
+            network: None,
             ended_at: Timestamp::UNIX_EPOCH,
             ending: EndingRecord::Exited,
             exit_code: Some(0),

@@ -61,6 +61,7 @@ pub(crate) fn closing() -> Closing {
         artifacts: Vec::new(),
         left_out: Vec::new(),
         results: None,
+        network: None,
     }
 }
 

@@ -94,6 +94,7 @@ pub(crate) fn opening(n: i64) -> Opening {
 pub(crate) fn closing(ending: EndingRecord, exit_code: Option<i32>, wall_ms: f64) -> Closing {
     Closing {
         results: None,
+        network: None,
         ended_at: Timestamp::from_second(nth_second(0)).unwrap_or_default(),
         ending,
         exit_code,

@@ -25,6 +25,7 @@ pub struct V1Places {
     pub(super) pids: Option<OwnedFd>,
     pub(super) cpu: Option<OwnedFd>,
     pub(super) cpuacct: Option<OwnedFd>,
+    pub(super) blkio: Option<OwnedFd>,
 }
 
 /// Version 2: the directory in which a run's group becomes a child.
@@ -40,6 +41,8 @@ pub struct Controllers {
     pub memory: bool,
     pub pids: bool,
     pub cpu: bool,
+    /// How fast disks are used.
+    pub io: bool,
 }
 
 impl Hierarchy {
@@ -50,12 +53,14 @@ impl Hierarchy {
                 memory: places.memory.is_some(),
                 pids: places.pids.is_some(),
                 cpu: places.cpu.is_some(),
+                io: places.blkio.is_some(),
             },
             Self::V2(place) => place.controllers,
             Self::None { .. } => Controllers {
                 memory: false,
                 pids: false,
                 cpu: false,
+                io: false,
             },
         }
     }
@@ -63,10 +68,16 @@ impl Hierarchy {
     /// The directories in which a group may be made.
     pub(crate) fn places(&self) -> Vec<&OwnedFd> {
         match self {
-            Self::V1(places) => [&places.memory, &places.pids, &places.cpu, &places.cpuacct]
-                .into_iter()
-                .flatten()
-                .collect(),
+            Self::V1(places) => [
+                &places.memory,
+                &places.pids,
+                &places.cpu,
+                &places.cpuacct,
+                &places.blkio,
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
             Self::V2(place) => vec![&place.parent],
             Self::None { .. } => Vec::new(),
         }
@@ -106,6 +117,7 @@ pub fn find(mount: &Path, own: &str) -> Hierarchy {
         pids: place("pids"),
         cpu: place("cpu"),
         cpuacct: place("cpuacct"),
+        blkio: place("blkio"),
     };
     if places.memory.is_none()
         && places.pids.is_none()
@@ -170,6 +182,10 @@ fn hand_down(dir: &OwnedFd) -> Controllers {
     // All or nothing. A group that holds processes refuses memory, but would take pids and cpu alone: that makes it the root of a threaded subtree, and
     // keeps its owner from ever taking those controllers back.
     let _ = attributes::write(dir.as_fd(), "cgroup.subtree_control", &offered.request());
+    if offered.io {
+        // Nothing else depends on it, so that it is asked for by itself.
+        let _ = attributes::write(dir.as_fd(), "cgroup.subtree_control", "+io");
+    }
     read("cgroup.subtree_control")
 }
 
@@ -180,6 +196,7 @@ impl Controllers {
             memory: has("memory"),
             pids: has("pids"),
             cpu: has("cpu"),
+            io: has("io"),
         }
     }
 
@@ -256,7 +273,9 @@ mod tests {
             hand_down(&writable_dir(tree.path()).unwrap());
             std::fs::read_to_string(tree.path().join("cgroup.subtree_control")).unwrap()
         };
-        assert_eq!(asked("cpuset cpu io memory pids\n"), "+memory +pids +cpu");
+        assert_eq!(asked("cpuset cpu memory pids\n"), "+memory +pids +cpu");
+        // By itself, and last.
+        assert!(asked("cpuset cpu io memory pids\n").starts_with("+io"));
         assert_eq!(asked("memory pids\n"), "+memory +pids");
         assert_eq!(asked("cpu pids\n"), "");
     }

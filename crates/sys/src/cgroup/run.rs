@@ -15,6 +15,22 @@ pub struct Bounds {
     pub processes: Option<u64>,
     /// Thousandths of a CPU.
     pub cpu_milli: Option<u32>,
+    pub io: Option<IoBounds>,
+}
+
+/// How fast these devices may be read and written; what is not set is not bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IoBounds {
+    /// Whole disks, by major and minor number.
+    pub devices: [Option<(u32, u32)>; IoBounds::MAX_DEVICES],
+    pub read_bps: Option<u64>,
+    pub write_bps: Option<u64>,
+    pub read_iops: Option<u64>,
+    pub write_iops: Option<u64>,
+}
+
+impl IoBounds {
+    pub const MAX_DEVICES: usize = 4;
 }
 
 /// What the kernel counted. `None` where this kernel or version has no such counter.

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal};
 
 use super::attributes::{self, Counter};
 use super::find::V1Places;
-use super::run::{Bounds, CgroupError, Counters, Current};
+use super::run::{Bounds, CgroupError, Counters, Current, IoBounds};
 
 /// The groups of one run, one for each controller that it needs.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub(super) struct Group {
     memory: Option<Member>,
     pids: Option<Member>,
     cpu: Option<Member>,
+    blkio: Option<Member>,
     cpu_usage: Counter,
     memory_peak: Counter,
     oom_control: Counter,
@@ -55,6 +56,11 @@ impl Group {
             } else {
                 None
             },
+            blkio: if bounds.io.is_some() {
+                make(&places.blkio)?
+            } else {
+                None
+            },
             cpu_usage: Counter::new("cpuacct.usage"),
             memory_peak: Counter::new("memory.max_usage_in_bytes"),
             oom_control: Counter::new("memory.oom_control"),
@@ -78,6 +84,9 @@ impl Group {
             attributes::write(member.dir.as_fd(), "cpu.cfs_period_us", "100000")?;
             let quota = (u64::from(milli) * 100).to_string();
             attributes::write(member.dir.as_fd(), "cpu.cfs_quota_us", &quota)?;
+        }
+        if let (Some(member), Some(io)) = (&self.blkio, &bounds.io) {
+            bound_io(member.dir.as_fd(), io)?;
         }
         Ok(())
     }
@@ -138,9 +147,14 @@ impl Group {
     }
 
     fn members(&self) -> impl Iterator<Item = &Member> {
-        [&self.cpuacct, &self.memory, &self.pids, &self.cpu]
-            .into_iter()
-            .flatten()
+        let all = [
+            &self.cpuacct,
+            &self.memory,
+            &self.pids,
+            &self.cpu,
+            &self.blkio,
+        ];
+        all.into_iter().flatten()
     }
 }
 
@@ -173,6 +187,24 @@ impl Member {
 
 fn dir_of(member: &Option<Member>) -> Option<BorrowedFd<'_>> {
     member.as_ref().map(|member| member.dir.as_fd())
+}
+
+/// Reads, and what is written past the page cache; what is written back later is counted for nobody.
+fn bound_io(dir: BorrowedFd<'_>, io: &IoBounds) -> Result<(), CgroupError> {
+    let rates = [
+        ("blkio.throttle.read_bps_device", io.read_bps),
+        ("blkio.throttle.write_bps_device", io.write_bps),
+        ("blkio.throttle.read_iops_device", io.read_iops),
+        ("blkio.throttle.write_iops_device", io.write_iops),
+    ];
+    for (major, minor) in io.devices.iter().flatten() {
+        for (file, rate) in rates {
+            if let Some(rate) = rate {
+                attributes::write(dir, file, &format!("{major}:{minor} {rate}"))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Memory and swap together, so that nothing can be swapped out. The plain limit must be lowered first and raised last: it may never be the larger one.

@@ -74,6 +74,20 @@ impl Group {
         if let Some(milli) = bounds.cpu_milli {
             write("cpu.max", &format!("{} 100000", u64::from(milli) * 100))?;
         }
+        if let Some(io) = &bounds.io {
+            let rates = [
+                ("rbps", io.read_bps),
+                ("wbps", io.write_bps),
+                ("riops", io.read_iops),
+                ("wiops", io.write_iops),
+            ];
+            let set = rates.iter();
+            let set = set.filter_map(|(name, rate)| Some(format!(" {name}={}", (*rate)?)));
+            let set: String = set.collect();
+            for (major, minor) in io.devices.iter().flatten() {
+                write("io.max", &format!("{major}:{minor}{set}"))?;
+            }
+        }
         Ok(())
     }
 

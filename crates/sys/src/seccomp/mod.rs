@@ -15,4 +15,7 @@ mod tree;
 pub use filter::{Denied, Filter, errno_for, name_of, reason_of};
 pub use install::{Listener, install};
 pub use model::{Variant, Variants};
-pub use notify::{Answered, Notification, Received, SharedMapping, let_through, receive, respond};
+pub use notify::{
+    Answered, Notification, Received, SharedMapping, answer, is_waiting, let_through, receive,
+    respond,
+};

@@ -1,12 +1,14 @@
 //! The shape of a policy entry, as the generated table holds it, and the variants a host may ask for.
 
-/// A host's shortcoming that makes the policy stricter.
+/// A host's shortcoming that makes the policy stricter, or a promise that does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
     /// No memory cgroup: memory nobody maps would go uncounted, and shared memory is counted when it is asked for.
     NoShm,
     /// No CPU cgroup: affinity alone holds the CPU limit.
     PinCpus,
+    /// The run must give the same each time: what would differ is asked about.
+    Fixed,
 }
 
 impl Variant {
@@ -14,6 +16,7 @@ impl Variant {
         match self {
             Self::NoShm => 1,
             Self::PinCpus => 2,
+            Self::Fixed => 4,
         }
     }
 }

@@ -101,6 +101,35 @@ pub fn respond(listener: BorrowedFd<'_>, id: u64, errno: i32) -> Result<Answered
     )
 }
 
+/// Has the call return `value`, as if it had been made.
+///
+/// # Errors
+/// What the kernel answered: `INPROGRESS` if this id was answered before.
+pub fn answer(listener: BorrowedFd<'_>, id: u64, value: i64) -> Result<Answered, Errno> {
+    send(
+        listener,
+        seccomp_notif_resp {
+            id,
+            val: value,
+            error: 0,
+            flags: 0,
+        },
+    )
+}
+
+/// Whether the caller still waits. What was opened by its number before this says yes is the caller's, and not that of a process which got the number afterwards.
+pub fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
+    // SAFETY: the request's number carries the size of a u64, and the kernel reads exactly one at the pointer.
+    let asked = unsafe {
+        ioctl(
+            listener,
+            libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
+            (&raw const id).expose_provenance(),
+        )
+    };
+    asked.is_ok()
+}
+
 fn send(listener: BorrowedFd<'_>, mut answer: seccomp_notif_resp) -> Result<Answered, Errno> {
     // SAFETY: the request's number carries the size of seccomp_notif_resp, and the kernel reads exactly one at the pointer.
     match unsafe {

@@ -27,11 +27,16 @@ const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
-const EVERY_VARIANTS: [Variants; 4] = [
+const EVERY_VARIANTS: [Variants; 6] = [
     Variants::NONE,
     Variants::NONE.with(Variant::NoShm),
     Variants::NONE.with(Variant::PinCpus),
     Variants::NONE.with(Variant::NoShm).with(Variant::PinCpus),
+    Variants::NONE.with(Variant::Fixed),
+    Variants::NONE
+        .with(Variant::NoShm)
+        .with(Variant::PinCpus)
+        .with(Variant::Fixed),
 ];
 
 fn errno(code: i32) -> u32 {

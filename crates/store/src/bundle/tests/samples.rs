@@ -60,6 +60,7 @@ fn opening(run_id: RunId) -> Opening {
 pub(super) fn closing(artifacts: Vec<Artifact>) -> Closing {
     Closing {
         results: None,
+        network: None,
         ended_at: at(1),
         ending: EndingRecord::Exited,
         exit_code: Some(0),

@@ -58,6 +58,7 @@ pub(super) fn read_policy() -> Policy {
         let variant = match group["name"].as_str().unwrap() {
             "no-shm" => Variant::NoShm,
             "pin-cpus" => Variant::PinCpus,
+            "fixed" => Variant::Fixed,
             other => panic!("{other}"),
         };
         (variant, group.clone())

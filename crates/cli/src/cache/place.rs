@@ -18,19 +18,43 @@ pub(crate) fn place(named: Option<&Path>, root: &Path) -> Result<PathBuf, Failur
     place.canonicalize().map_err(|error| failed(&place, &error))
 }
 
+/// Which project a place belongs to, for people who look at it later.
+pub(crate) fn remember_best_effort(place: &Path, root: &Path) {
+    let note = place.join(PROJECT);
+    if note.symlink_metadata().is_err() {
+        let _ = std::fs::write(note, root.as_os_str().as_encoded_bytes());
+    }
+}
+
+/// Holds the path of the project.
+pub(crate) const PROJECT: &str = ".project";
+/// Where the caches of a project are, also when there are none yet.
+pub(crate) fn of_project(root: &Path) -> Result<PathBuf, Failure> {
+    own(root, |name| std::env::var_os(name).map(PathBuf::from))
+}
+
+/// The directory that holds a place for each project.
+pub(crate) fn all() -> Result<PathBuf, Failure> {
+    let base = base(|name| std::env::var_os(name).map(PathBuf::from))?;
+    Ok(base.join("cofferdam/projects"))
+}
+
 fn own(root: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Failure> {
+    Ok(base(variable)?.join("cofferdam/projects").join(name(root)))
+}
+
+fn base(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Failure> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let base = variable("XDG_CACHE_HOME")
         .filter(absolute)
         .or_else(|| Some(variable("HOME").filter(absolute)?.join(".cache")));
-    let base = base.ok_or_else(|| {
+    base.ok_or_else(|| {
         Failure::problem(
             "--cache-dir",
             "",
             "says where packages are kept, and neither XDG_CACHE_HOME nor HOME does; name a directory",
         )
-    })?;
-    Ok(base.join("cofferdam/projects").join(name(root)))
+    })
 }
 
 /// The path in a form that is one name, for people to recognise and to remove.
@@ -51,7 +75,7 @@ fn name(root: &Path) -> String {
 }
 
 /// Readable inside, where whoever looks is somebody else.
-fn make(dir: &Path) -> Result<(), Failure> {
+pub(crate) fn make(dir: &Path) -> Result<(), Failure> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o755)
@@ -59,7 +83,7 @@ fn make(dir: &Path) -> Result<(), Failure> {
         .map_err(|error| failed(dir, &error))
 }
 
-fn failed(dir: &Path, error: &std::io::Error) -> Failure {
+pub(crate) fn failed(dir: &Path, error: &std::io::Error) -> Failure {
     let what = format!("--cache-dir: cannot use `{}`", dir.display());
     Failure::io(ErrorCode::InputUnreadable, &what, error)
 }

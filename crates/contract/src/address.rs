@@ -14,6 +14,25 @@ pub enum Place {
     Never(&'static str),
 }
 
+/// Which addresses that are not public may be spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Nearby {
+    /// Of this machine.
+    pub loopback: bool,
+    /// Of this organisation.
+    pub private: bool,
+}
+
+/// Whether an address may be spoken to; the place it is when not. `listed` says whether somebody named it, which is enough for a private one.
+pub fn admit(address: IpAddr, nearby: Nearby, listed: impl FnOnce() -> bool) -> Result<(), Place> {
+    match place(address) {
+        Place::Public => Ok(()),
+        Place::Loopback if nearby.loopback => Ok(()),
+        Place::Private if nearby.private || listed() => Ok(()),
+        refused => Err(refused),
+    }
+}
+
 /// An IPv4 address in the clothes of IPv6 is what it would be without them.
 pub fn place(address: IpAddr) -> Place {
     match address {

@@ -1,0 +1,15 @@
+//! Modes: what each allows, refused by the rule's name before anything runs; caches as volumes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what helps a test may end it"
+)]
+
+mod caches;
+mod desk;
+mod disk_io;
+mod gpu;
+mod policy;
+mod refused;
+mod serving;
