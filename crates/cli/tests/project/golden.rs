@@ -144,7 +144,8 @@ fn a_command_that_is_a_link_a_pipe_or_too_long_is_not_read() {
         rustix::fs::mknodat(rustix::fs::CWD, at, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     };
     let large = |at: &Path| std::fs::File::create(at).unwrap().set_len(1 << 40).unwrap();
-    let plants: [(&str, &dyn Fn(&Path)); 3] = [
+    type Plant<'a> = &'a dyn Fn(&Path);
+    let plants: [(&str, Plant<'_>); 3] = [
         ("is a link", &link),
         ("is not a regular file", &pipe),
         ("too long", &large),
