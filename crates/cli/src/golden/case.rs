@@ -1,8 +1,11 @@
 //! One case: its command, its input, what is expected, and what it did.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::tree::{self, Entry, Tree};
 use crate::runs::unified::{self, Bounds, StreamDiff};
@@ -30,11 +33,13 @@ pub(super) enum What {
     Missing,
     Unexpected,
     Changed(StreamDiff),
+    /// More than is kept: what follows could be anything.
+    Cut,
 }
 
 const COMMAND: &str = "command";
 const EXPECTED: &str = "expected";
-const MAX_COMMAND: usize = 64 << 10;
+const MAX_COMMAND: u64 = 64 << 10;
 
 /// The cases of a directory, by name.
 pub(super) fn read_all(dir: &Path) -> io::Result<Vec<Case>> {
@@ -42,16 +47,9 @@ pub(super) fn read_all(dir: &Path) -> io::Result<Vec<Case>> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let (path, name) = (entry.path(), entry.file_name());
-        if !path.join(COMMAND).is_file() {
+        let Some(command) = command(&path.join(COMMAND))? else {
             continue;
-        }
-        let command = fs::read_to_string(path.join(COMMAND))?;
-        if command.len() > MAX_COMMAND || command.trim().is_empty() {
-            return Err(io::Error::other(format!(
-                "{}: its command is empty or too long",
-                path.display()
-            )));
-        }
+        };
         found.push(Case {
             name: name.to_string_lossy().into_owned(),
             command,
@@ -62,6 +60,27 @@ pub(super) fn read_all(dir: &Path) -> io::Result<Vec<Case>> {
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
+}
+
+/// The command of a directory that has one: a short regular file, and no link to one.
+fn command(file: &Path) -> io::Result<Option<String>> {
+    let bad = |why: &str| io::Error::other(format!("{}: {why}", file.display()));
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = match rustix::fs::open(file, flags, Mode::empty()) {
+        Ok(opened) => fs::File::from(opened),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(Errno::LOOP) => return Err(bad("is a link; put the file itself there")),
+        Err(errno) => return Err(bad(&errno.to_string())),
+    };
+    if !opened.metadata()?.is_file() {
+        return Err(bad("is not a regular file"));
+    }
+    let mut command = String::new();
+    let read = opened.take(MAX_COMMAND + 1).read_to_string(&mut command)?;
+    if u64::try_from(read).is_ok_and(|read| read > MAX_COMMAND) || command.trim().is_empty() {
+        return Err(bad("is empty or too long"));
+    }
+    Ok(Some(command))
 }
 
 impl Case {
@@ -92,8 +111,10 @@ impl Case {
         told
     }
 
-    pub(super) fn differences(&self, told: &Tree) -> Vec<Difference> {
-        let mut found = Vec::new();
+    /// Streams that are longer than what is kept differ, whatever their beginning is.
+    pub(super) fn differences(&self, told: &Tree, cut: &[&str]) -> Vec<Difference> {
+        let mut found: Vec<Difference> =
+            cut.iter().map(|name| difference(name, What::Cut)).collect();
         for (path, wanted) in &self.expected {
             match told.get(path) {
                 None => found.push(difference(path, What::Missing)),

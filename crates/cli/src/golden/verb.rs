@@ -44,6 +44,7 @@ pub(crate) fn golden(args: GoldenArgs, places: Places) -> Result<ExitCode, Failu
     let cases = chosen(&args)?;
     let stage = Stage::new(args, places, cancel.as_fd())?;
     let mut results = Vec::new();
+    let mut is_partial = false;
     for case in cases {
         let Some(told) = stage.run(&case)? else {
             note(&format!(
@@ -52,9 +53,10 @@ pub(crate) fn golden(args: GoldenArgs, places: Places) -> Result<ExitCode, Failu
             ));
             return Ok(ExitCode::from(codes::EXIT_CANCELED));
         };
-        let differences = case.differences(&told);
-        if is_bless && !differences.is_empty() {
-            case.bless(&told)
+        let differences = case.differences(&told.tree, &told.cut);
+        is_partial |= !told.cut.is_empty();
+        if is_bless && !differences.is_empty() && told.cut.is_empty() {
+            case.bless(&told.tree)
                 .map_err(|error| unusable(&case.dir, &error))?;
         }
         results.push((case.name, differences));
@@ -69,7 +71,8 @@ pub(crate) fn golden(args: GoldenArgs, places: Places) -> Result<ExitCode, Failu
         for_people(&results, is_bless)
     };
     failure::print(&text)?;
-    Ok(ExitCode::from(u8::from(differing > 0 && !is_bless)))
+    let is_bad = is_partial || (differing > 0 && !is_bless);
+    Ok(ExitCode::from(u8::from(is_bad)))
 }
 
 fn chosen(args: &GoldenCases) -> Result<Vec<Case>, Failure> {
@@ -99,6 +102,13 @@ fn chosen(args: &GoldenCases) -> Result<Vec<Case>, Failure> {
 fn unusable(dir: &std::path::Path, error: &std::io::Error) -> Failure {
     let what = format!("cannot use `{}`", dir.display());
     Failure::io(ErrorCode::InputUnreadable, &what, error)
+}
+
+/// What a case did.
+struct Told {
+    tree: Tree,
+    /// Streams of which only the beginning is there.
+    cut: Vec<&'static str>,
 }
 
 /// What all cases share.
@@ -142,7 +152,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Lays a case out, runs it, and looks at what it left; `None` where a person ended it. Only what the command itself did can be compared or blessed.
-    fn run(&self, case: &Case) -> Result<Option<Tree>, Failure> {
+    fn run(&self, case: &Case) -> Result<Option<Told>, Failure> {
         let dir = PrivateDir::create(&self.data_dir, RunId::new())?;
         for (path, entry) in &case.input {
             match entry {
@@ -174,12 +184,18 @@ impl<'a> Stage<'a> {
         let bytes = |stream: &cofferdam_contract::record::CapturedStream| {
             stream.bytes().unwrap_or_default()
         };
-        Ok(Some(case.told(
+        let tree = case.told(
             codes::exit_code(&record.ending),
             &bytes(&record.stdout),
             &bytes(&record.stderr),
             left,
-        )))
+        );
+        let streams = [("stdout", &record.stdout), ("stderr", &record.stderr)];
+        let cut = streams.into_iter().filter(|(_, stream)| stream.truncated);
+        Ok(Some(Told {
+            tree,
+            cut: cut.map(|(name, _)| name).collect(),
+        }))
     }
 
     fn carry_out(&self, case: &Case, dir: &PrivateDir) -> Result<RunRecord, Failure> {
@@ -220,6 +236,7 @@ fn as_json(results: &[(String, Vec<Difference>)], is_bless: bool) -> String {
                 .map(|found| match &found.what {
                     What::Missing => json!({ "path": found.path, "kind": "missing" }),
                     What::Unexpected => json!({ "path": found.path, "kind": "unexpected" }),
+                    What::Cut => json!({ "path": found.path, "kind": "cut" }),
                     What::Changed(diff) => json!({ "path": found.path, "kind": "changed", "diff": diff }),
                 })
                 .collect();
@@ -243,7 +260,10 @@ fn for_people(results: &[(String, Vec<Difference>)], is_bless: bool) -> String {
             continue;
         }
         differing += 1;
-        let word = if is_bless {
+        let is_cut = differences
+            .iter()
+            .any(|found| matches!(found.what, What::Cut));
+        let word = if is_bless && !is_cut {
             paint.paint(Colour::Yellow, "blessed")
         } else {
             paint.paint(Colour::Red, "differs")
@@ -265,6 +285,13 @@ fn for_people(results: &[(String, Vec<Difference>)], is_bless: bool) -> String {
                         "{}",
                         paint.paint(Colour::Green, &format!("+++ {path}: is not expected"))
                     );
+                }
+                What::Cut => {
+                    let why = format!(
+                        "!!! {path}: is longer than the {} MiB that are compared; let the command write less",
+                        KEPT >> 20
+                    );
+                    let _ = writeln!(text, "{}", paint.paint(Colour::Red, &why));
                 }
                 What::Changed(diff) => changed(&mut text, &path, diff, paint),
             }

@@ -115,6 +115,51 @@ fn a_person_who_ends_a_blessing_changes_nothing_that_is_expected() {
 }
 
 #[test]
+fn more_than_is_compared_differs_and_is_not_blessed() {
+    let host = host!();
+    let dir = host.workspace(Way::Root);
+    let command = "head -c 17000000 /dev/zero";
+    case(
+        &dir,
+        "one",
+        &[("command", command), ("expected/stdout", "dear")],
+    );
+    for verb in ["run", "bless"] {
+        let ran = golden(&host, verb, &dir, &[]);
+        assert!(
+            ran.code() == 1 && ran.out().contains("stdout: is longer than the 16 MiB"),
+            "{ran:#?}"
+        );
+    }
+    let expected = std::fs::read_to_string(dir.join("one/expected/stdout")).unwrap();
+    assert_eq!(expected, "dear");
+}
+
+#[test]
+fn a_command_that_is_a_link_a_pipe_or_too_long_is_not_read() {
+    let host = host!();
+    let link = |at: &Path| std::os::unix::fs::symlink("/etc/passwd", at).unwrap();
+    let pipe = |at: &Path| {
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, at, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    };
+    let large = |at: &Path| std::fs::File::create(at).unwrap().set_len(1 << 40).unwrap();
+    type Plant<'a> = &'a dyn Fn(&Path);
+    let plants: [(&str, Plant<'_>); 3] = [
+        ("is a link", &link),
+        ("is not a regular file", &pipe),
+        ("too long", &large),
+    ];
+    for (told, plant) in plants {
+        let dir = host.workspace(Way::Root);
+        std::fs::create_dir(dir.join("one")).unwrap();
+        plant(&dir.join("one/command"));
+        let ran = golden(&host, "run", &dir, &[]);
+        assert!(ran.code() == 125 && ran.err().contains(told), "{ran:#?}");
+    }
+}
+
+#[test]
 fn what_is_no_case_or_cannot_be_read_is_told() {
     let host = host!();
     let dir = host.workspace(Way::Root);
