@@ -1,5 +1,7 @@
 //! The directories in which package managers keep what they fetched, made and held before a step that looks for them. Who uses one now: a lock on a file beside it. Where the tool keeps parallel runs apart, everybody shares; where it does not, one that writes is alone. Whoever removes a cache is
 //! always alone. The kernel lets go when the holder ends, however it ends.
+//!
+//! What a sandbox could write to is not obeyed outside of one: a tool started there would follow its links and its settings. Such a cache is marked, and is empty again before it is used outside.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::fd::BorrowedFd;
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::MountAccess;
 use cofferdam_project::{Cache, Sharing};
+use cofferdam_store::beneath;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -24,6 +27,14 @@ const LOCKS: &str = ".locks";
 pub struct Use {
     pub cache: Cache,
     pub access: MountAccess,
+    pub side: Side,
+}
+
+/// Whether the tool that uses a cache has walls around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Inside,
+    Outside,
 }
 
 /// Locks that go with this.
@@ -47,6 +58,7 @@ pub fn hold(
     for each in uses {
         let lock = open(place, each.cache)?;
         wait(&lock, how(each), each.cache, cancel, waits)?;
+        trust(place, &lock, each)?;
         // Only now: whoever removed it meanwhile has removed all of it.
         prepare(&place.join(each.cache.as_str()))?;
         let _ = lock.set_modified(SystemTime::now());
@@ -81,8 +93,29 @@ pub fn seen(place: &Path, cache: Cache) -> (bool, Option<SystemTime>) {
     (is_used, last)
 }
 
+/// Marks what a sandbox is about to be able to write to, and empties what one could have before it is used outside. The mark is in the file of the lock, where no program comes.
+fn trust(place: &Path, lock: &File, each: Use) -> Result<(), WorkError> {
+    const MARKED: u64 = 1;
+    let volume = place.join(each.cache.as_str());
+    let failed = |error: std::io::Error| failed(&volume, &error);
+    match (each.side, each.access) {
+        (Side::Inside, MountAccess::ReadOnly) => Ok(()),
+        (Side::Inside, MountAccess::ReadWrite) => lock.set_len(MARKED).map_err(failed),
+        (Side::Outside, _) if lock.metadata().map_err(failed)?.len() == 0 => Ok(()),
+        (Side::Outside, _) => {
+            let dir = File::open(place).map_err(failed)?;
+            match beneath::remove(&dir, each.cache.as_str()) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+                _ => lock.set_len(0).map_err(failed),
+            }
+        }
+    }
+}
+
 fn how(each: Use) -> FlockOperation {
     match (each.cache.sharing(), each.access) {
+        // No sandbox may write to it meanwhile.
+        _ if each.side == Side::Outside => FlockOperation::NonBlockingLockExclusive,
         (Sharing::InTurn, MountAccess::ReadWrite) => FlockOperation::NonBlockingLockExclusive,
         (Sharing::ByTool, _) | (Sharing::InTurn, MountAccess::ReadOnly) => {
             FlockOperation::NonBlockingLockShared
@@ -193,7 +226,11 @@ mod tests {
     use super::*;
 
     fn used(cache: Cache, access: MountAccess) -> Use {
-        Use { cache, access }
+        Use {
+            cache,
+            access,
+            side: Side::Inside,
+        }
     }
 
     /// A pipe that says nothing: nobody cancels.
@@ -225,6 +262,37 @@ mod tests {
         drop((first, second));
         let (is_used, last) = seen(place.path(), Cache::Pip);
         assert!(!is_used && last.is_some());
+    }
+
+    #[test]
+    fn what_a_sandbox_could_write_to_is_empty_before_it_is_used_outside() {
+        let place = tempfile::tempdir().unwrap();
+        let (place, outside) = (place.path().join("caches"), place.path().join("outside"));
+        std::fs::create_dir_all(&outside).unwrap();
+        std::fs::write(outside.join("kept"), "x").unwrap();
+        let fetch = Use {
+            side: Side::Outside,
+            ..used(Cache::Pip, MountAccess::ReadWrite)
+        };
+        let hold_now = |each: Use| hold(&place, &[each], None, &|_| ()).unwrap();
+        let fetched = place.join("pip/fetched");
+        drop(hold_now(fetch));
+        std::fs::write(&fetched, "x").unwrap();
+        // What only tools outside have written to stays, also when a sandbox has read it.
+        drop(hold_now(used(Cache::Pip, MountAccess::ReadOnly)));
+        let held = hold_now(fetch);
+        assert!(fetched.exists());
+        assert!(alone(&place, Cache::Pip).unwrap().is_none());
+        drop(held);
+
+        drop(hold_now(used(Cache::Pip, MountAccess::ReadWrite)));
+        std::os::unix::fs::symlink(&outside, place.join("pip/wheels")).unwrap();
+        drop(hold_now(fetch));
+        assert_eq!(std::fs::read_dir(place.join("pip")).unwrap().count(), 0);
+        assert!(outside.join("kept").exists());
+        std::fs::write(&fetched, "x").unwrap();
+        drop(hold_now(fetch));
+        assert!(fetched.exists());
     }
 
     #[test]

@@ -30,7 +30,7 @@ use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::cache::{self, Use};
+use crate::cache::{self, Side, Use};
 use crate::coverage;
 use crate::ears::{Ears, Found, Open};
 use crate::error::WorkError;
@@ -369,7 +369,15 @@ impl Bench<'_> {
             _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
             Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
         };
-        Use { cache, access }
+        let side = match self.is_host() {
+            true => Side::Outside,
+            false => Side::Inside,
+        };
+        Use {
+            cache,
+            access,
+            side,
+        }
     }
 
     fn mounts(&self, step: &Step, tools: &Tools, reports: &Path) -> Vec<Mount> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::{BackendName, Mount, MountAccess, Request};
 use cofferdam_project::{Bounds, Cache, detect};
-use cofferdam_workshop::cache::{self, Held, Use};
+use cofferdam_workshop::cache::{self, Held, Side, Use};
 
 use super::place;
 use crate::arguments::RunArgs;
@@ -118,7 +118,11 @@ fn uses(asked: &[String], root: Option<&Path>) -> Result<Vec<Use>, Failure> {
             match uses.iter_mut().find(|known| known.cache == cache) {
                 // What is said later, and by name, counts.
                 Some(known) => known.access = access,
-                None => uses.push(Use { cache, access }),
+                None => uses.push(Use {
+                    cache,
+                    access,
+                    side: Side::Inside,
+                }),
             }
         }
     }
@@ -157,6 +161,7 @@ mod tests {
         let npm = |access| Use {
             cache: Cache::Npm,
             access,
+            side: Side::Inside,
         };
         assert_eq!(read(&["npm"]), [npm(MountAccess::ReadOnly)]);
         assert_eq!(read(&["npm:rw"]), [npm(MountAccess::ReadWrite)]);
@@ -220,10 +225,12 @@ mod tests {
                 Use {
                     cache: Cache::Npm,
                     access: MountAccess::ReadOnly,
+                    side: Side::Inside,
                 },
                 Use {
                     cache: Cache::Go,
                     access: MountAccess::ReadWrite,
+                    side: Side::Inside,
                 },
             ],
             ..Volumes::default()
