@@ -11,6 +11,8 @@ pub(crate) struct Backend {
     pub(crate) not_promised: &'static [(&'static str, &'static str)],
     /// Limits that nothing can hold where there are no control groups.
     pub(crate) unheld_without_groups: &'static [&'static str],
+    /// How long a fork bomb may go on. A resource limit refuses in silence, so that the bomb lasts that long; whoever counts from beside the bomb has to get its turn.
+    pub(crate) bomb_time: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,7 @@ pub(crate) const NATIVE: Backend = Backend {
     mounts: Mounts::Yes,
     not_promised: &[],
     unheld_without_groups: &[],
+    bomb_time: "3s",
 };
 
 pub(crate) const BUBBLEWRAP: Backend = Backend {
@@ -45,6 +48,7 @@ pub(crate) const BUBBLEWRAP: Backend = Backend {
         "nobody listens to the filter that bwrap installs",
     )],
     unheld_without_groups: &["memory"],
+    bomb_time: "3s",
 };
 
 pub(crate) const GVISOR: Backend = Backend {
@@ -61,6 +65,7 @@ pub(crate) const GVISOR: Backend = Backend {
         ),
     ],
     unheld_without_groups: &["memory"],
+    bomb_time: "30s",
 };
 
 const NO_WALLS: &str = "there are no walls";
@@ -83,4 +88,5 @@ pub(crate) const HOST: Backend = Backend {
         ("refusals are recorded", "there is no filter"),
     ],
     unheld_without_groups: &["processes", "cpus"],
+    bomb_time: "3s",
 };

@@ -63,7 +63,7 @@ pub(crate) const PROMISES: &[Promise] = &[
     Promise {
         name: "processes and threads",
         limit: Some("processes"),
-        flags: &["--pids", "40", "--timeout", "3s"],
+        flags: &["--pids", "40"],
         attack: Attack::Program(Hostile::Tree, &["fork"]),
         // A resource limit refuses without saying so, and the bomb goes on in vain.
         is_kept: |run| {

@@ -70,6 +70,9 @@ fn run(host: &Host, backend: &Backend, way: Way, promise: &Promise) -> Finished 
         args.extend(["--waive".to_owned(), (*limit).to_owned()]);
     }
     args.extend(promise.flags.iter().map(|flag| (*flag).to_owned()));
+    if promise.limit == Some("processes") {
+        args.extend(["--timeout".to_owned(), backend.bomb_time.to_owned()]);
+    }
     let command = match &promise.attack {
         Attack::Shell(script) => ["sh", "-c", script].map(str::to_owned).to_vec(),
         Attack::Command(words) => words.iter().map(|word| (*word).to_owned()).collect(),

@@ -17,8 +17,8 @@ pub(super) const LOCATOR64_SIZE: u64 = 20;
 pub(super) const IN_ZIP64: u32 = u32::MAX;
 const ZIP64_FIELD: u16 = 1;
 const UNIX: u8 = 3;
-const REGULAR_FILE: u32 = 0o100_000;
-const FILE_TYPE: u32 = 0o170_000;
+/// A regular file, with the permissions that every entry gets.
+const REGULAR_FILE: u32 = 0o100_644;
 const ENCRYPTED: u16 = 1;
 /// The longest name in the layout has 74 bytes.
 const LONGEST_NAME: u16 = 256;
@@ -87,12 +87,13 @@ pub(super) fn read_directory64(at: u64, locator: &[u8], record: &[u8]) -> Option
         && locator.u32()? == 1;
     let mut record = Fields(record);
     let record_fits = record.u32()? == END64 && record.u64()? == END64_SIZE - 12;
-    let _versions = record.u32()?;
+    let (made_by, needed) = (record.u16()?, record.u16()?);
     let no_disks = record.u64()? == 0;
     let (here, entries) = (record.u64()?, record.u64()?);
     let (bytes, start) = (record.u64()?, record.u64()?);
     let adjoins = start.checked_add(bytes)? == at;
-    (locator_fits && record_fits && no_disks && here == entries && adjoins).then_some(Directory {
+    let is_ours = made_by == needed && no_disks && here == entries && adjoins;
+    (locator_fits && record_fits && is_ours).then_some(Directory {
         entries,
         start,
         bytes,
@@ -106,9 +107,12 @@ pub(super) fn read_central(from: &mut impl Read) -> io::Result<Listed> {
     if fields.u32() != Some(CENTRAL) {
         return Err(damaged());
     }
-    let _version = fields.u8();
-    let system = fields.u8();
+    let (version, system) = (fields.u8(), fields.u8());
     let repeated: [u8; 14] = fields.array().ok_or_else(damaged)?;
+    let needed = Fields(&repeated).u16();
+    if version.map(u16::from) != needed {
+        return Err(damaged());
+    }
     let lengths = fixed.get(28..34).ok_or_else(damaged)?;
     let (name, zip64) = name_and_zip64(from, lengths)?;
     let name = EntryName::parse(&name).map_err(bad)?;
@@ -232,9 +236,9 @@ impl Attributes {
 
 fn check_attributes(name: EntryName, system: Option<u8>, found: &Attributes) -> io::Result<()> {
     let mode = found.external >> 16;
-    if system != Some(UNIX) || mode & FILE_TYPE != REGULAR_FILE || found.external & 0xffff != 0 {
+    if system != Some(UNIX) || mode != REGULAR_FILE || found.external & 0xffff != 0 {
         return Err(bad(format!(
-            "`{name}` is not a regular file (mode {mode:o}); a bundle has no links, directories or devices"
+            "`{name}` is not a regular file as a bundle has them (mode {mode:o}); no links, directories or devices"
         )));
     }
     if (found.comment, found.disk, found.internal) != (0, 0, 0) {
