@@ -27,7 +27,7 @@ struct Finding {
 const FINDINGS: &str = "COFFERDAM_CONFORMANCE_FINDINGS";
 const PAGE: &str = "docs/conformance.md";
 /// Backends in the order in which people meet them; others follow by name.
-const ORDER: [&str; 4] = ["native", "bubblewrap", "gvisor", "host"];
+const ORDER: [&str; 6] = ["native", "bubblewrap", "gvisor", "docker", "wasm", "host"];
 
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     install::packages()?;

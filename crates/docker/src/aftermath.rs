@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use crate::course::{Failed, Finished, Place};
 use crate::files::{self, Manifest, Trouble};
 use crate::ready::Cancel;
+use crate::scratch::Scratch;
 use crate::watch::Seen;
 use crate::{daemon, hold, last_word};
 
@@ -39,12 +40,17 @@ impl Place<'_> {
         let code = state.exit_code.unwrap_or(seen.code);
         let out_of_memory = state.oom_killed == Some(true) || seen.counted.memory_kills > 0;
         let limits = &request.limits;
-        let refused = match (out_of_memory, limits.memory, limits.processes) {
-            (true, Cap::AtMost(limit), _) => Some(StopCause::Memory { limit }),
-            (false, _, Cap::AtMost(limit)) if seen.counted.processes_refused > 0 => {
-                Some(StopCause::Processes { limit })
+        let refused = match (out_of_memory, limits.memory) {
+            (true, Cap::AtMost(limit)) => Some(StopCause::Memory { limit }),
+            _ => seen.counted.refused(limits),
+        };
+        let is_full = || seen.scratch.as_ref().is_some_and(Scratch::is_full);
+        let refused = match (refused, limits.disk) {
+            (None, Cap::AtMost(limit)) if is_full() => {
+                let place = DiskPlace::Scratch;
+                Some(StopCause::Disk { limit, place })
             }
-            _ => None,
+            (refused, _) => refused,
         };
         let ended = last_word::Ended {
             id,

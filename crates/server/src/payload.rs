@@ -20,6 +20,7 @@ use cofferdam_store::model::RunKind;
 use cofferdam_toolchain::Mode;
 use jiff::Timestamp;
 
+use crate::asked_image::RootWish;
 use crate::asked_network;
 use crate::config::RunBounds;
 use crate::fault::Fault;
@@ -75,6 +76,7 @@ pub(crate) fn check(
             FilesystemWrite::Denied => WorkspaceAccess::ReadOnly,
         },
         network,
+        root: RootWish::Hosts,
         sealed: Some(Box::new(sealed.clone())),
         room: None,
         declared: sealed.payload().purity.into(),
@@ -108,7 +110,7 @@ fn source_task(
         stdin: Vec::new(),
         inputs: Vec::new(),
     };
-    let planned = languages.plan(&source.language, wish, limits, host);
+    let planned = languages.plan(&source.language, wish, limits, host, None);
     let mut planned = planned.map_err(|fault| match fault.code {
         // What a client of this endpoint can do about it is to send another payload.
         code if code == ErrorCode::InputInvalid.as_str() => Fault::coded(

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::asked_files::{self, FileRequest, one_of};
+use crate::asked_image;
 pub(crate) use crate::asked_limits::LimitsRequest;
 use crate::asked_network;
 use crate::asked_tags;
@@ -67,6 +68,8 @@ pub(crate) struct RunRequest {
     pub(crate) limits: LimitsRequest,
     /// What may be reached, within what the operator allows: `none` (default), `allow=HOST[:PORT],…`, or `full` for all of that.
     pub(crate) network: Option<String>,
+    /// The image whose files are the root, one of those that the operator allows; this machine's own programs without it.
+    pub(crate) image: Option<String>,
     /// Found by these later. A run with a tag is kept until somebody removes it.
     #[serde(default)]
     pub(crate) tags: BTreeMap<String, String>,
@@ -181,6 +184,7 @@ impl RunRequest {
         let limits = self.limits.merged(defaults, bounds, &mut problems);
         let project = self.project_task(!files.is_empty(), &mut problems);
         let network = asked_network::within(&self, &bounds.network, &mut problems);
+        let root = asked_image::within(&self, &bounds.images, &mut problems);
         Problems::check(problems)?;
         let Prepared {
             task,
@@ -204,7 +208,8 @@ impl RunRequest {
                     stdin,
                     inputs: self.input_wishes(),
                 };
-                let mut planned = languages.plan(language, wish, &bounds.defaults, host)?;
+                let mut planned =
+                    languages.plan(language, wish, &bounds.defaults, host, root.unpacked())?;
                 if let Some(step) = &mut planned.task.compile {
                     bounds.ceilings.lower(&mut step.limits);
                 }
@@ -249,6 +254,7 @@ impl RunRequest {
             workspace,
             access: WorkspaceAccess::ReadWrite,
             network,
+            root,
             sealed: None,
             room: None,
             declared,

@@ -29,6 +29,7 @@ use cofferdam_store::sift::redact;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
+use crate::asked_image::RootWish;
 use crate::backends::{Asked, Backends};
 use crate::body::Room;
 use crate::config::Remembrance;
@@ -55,6 +56,7 @@ pub(crate) struct Work {
     /// What the program may do there. Compiling always writes.
     pub(crate) access: WorkspaceAccess,
     pub(crate) network: Network,
+    pub(crate) root: RootWish,
     /// The payload that it came in, where it did.
     pub(crate) sealed: Option<Box<Sealed>>,
     /// Of the request that it came with; held until it is done.
@@ -224,10 +226,14 @@ impl Work {
                 .map(|request| request.reaching(&self.network)),
             // Stands for its steps, of which more is known when it is unpacked.
             Task::Project(task) => Ok(self.plain(vec!["true".into()], task.env.clone(), workspace)),
-            Task::Command(task) => Ok(Request {
-                cwd: task.cwd.clone(),
-                ..self.plain(task.argv.clone(), task.env.clone(), workspace)
-            }),
+            Task::Command(task) => {
+                let mut request = Request {
+                    cwd: task.cwd.clone(),
+                    ..self.plain(task.argv.clone(), task.env.clone(), workspace)
+                };
+                self.root.give(&mut request);
+                Ok(request)
+            }
         }
     }
 
@@ -288,7 +294,10 @@ impl Work {
         recording.sender = Some(live.tenant.clone());
         recording.execution_id.clone_from(&live.execution_id);
         recording.payload = self.sealed.as_ref().map(|sealed| sealed.json().clone());
-        let asked = asked(self.task);
+        let asked = Asked {
+            image: self.root.container().map(str::to_owned),
+            ..asked(self.task)
+        };
         let stdin = input_of(self.stdin);
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
@@ -329,7 +338,9 @@ impl Work {
 
     /// A sandbox that stands already, if there is one like it must be.
     fn seat(&self, place: Place<'_>) -> Option<Seat> {
-        let is_one = self.inputs().is_none() && !matches!(self.task, Task::Project(_));
+        let is_one = self.inputs().is_none()
+            && !matches!(self.task, Task::Project(_))
+            && matches!(self.root, RootWish::Hosts);
         let pool = place.pool.filter(|_| is_one)?;
         let private = match &self.workspace {
             WorkspaceWish::None => Private::Nothing,
@@ -384,6 +395,7 @@ impl Work {
         let mut request = self.request(workspace)?;
         request.argv.clone_from(&step.argv);
         request.env.clone_from(&step.env);
+        self.root.give(&mut request);
         request.limits.clone_from(&step.limits);
         request.network = Network::Denied;
         if let Some(workspace) = &mut request.workspace {
@@ -421,7 +433,10 @@ fn asked(task: Task) -> Asked {
         },
         Task::Command(_) | Task::Project(_) => None,
     };
-    Asked { code, seed: None }
+    Asked {
+        code,
+        ..Asked::default()
+    }
 }
 
 pub(crate) fn input_of(bytes: Vec<u8>) -> Input {
