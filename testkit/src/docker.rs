@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use crate::host::Host;
+
 /// The daemon.
 #[derive(Debug)]
 pub struct Dockerd {
@@ -62,6 +64,8 @@ impl Dockerd {
         command.args(["--iptables=false", "--ip6tables=false"]);
         command.args(["--ip-forward=false", "--ip-masq=false"]);
         command.args(flags);
+        // It outlives what a test's runs may leave behind, and is none of it.
+        command.env(Host::MARK, "of-the-daemon");
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let daemon = command.spawn().unwrap();
         let mut docker = Self {

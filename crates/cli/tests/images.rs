@@ -647,5 +647,5 @@ fn code_runs_with_the_interpreter_of_an_image() {
         "1",
         &[&own[..], &["--backend", "docker"]].concat(),
     );
-    refused(&output, "input.invalid", "runs in the native backend");
+    refused(&output, "input.invalid", "cannot be used with");
 }

@@ -133,7 +133,7 @@ pub fn executable(until: SocketAddrV4) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::PermissionsExt;
     use std::process::{Command, Stdio};
 
     use super::*;

@@ -489,6 +489,8 @@ mod tests {
             ServeKey::NetProxy => "http://127.0.0.1:7",
             ServeKey::OtlpServiceName => "dam",
             ServeKey::OtlpSampling => "0.25",
+            ServeKey::Images => "python:*",
+            ServeKey::ImagePlace => "docker",
             ServeKey::Log => "debug",
         }
     }

@@ -20,7 +20,7 @@ pub(crate) struct Trial<'a> {
     pub(crate) flags: Vec<String>,
     pub(crate) env: Vec<(&'static str, String)>,
     /// By the name of a promise: why it is not given, as the doctor says.
-    not_given: Vec<(String, String)>,
+    pub(crate) not_given: Vec<(String, String)>,
 }
 
 /// Every promise of a backend that needs to be told nothing.

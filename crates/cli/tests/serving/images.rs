@@ -4,6 +4,7 @@ use cofferdam_testkit::docker::{Dockerd, IMAGE};
 use cofferdam_testkit::{Need, Way, host};
 use serde_json::{Value, json};
 
+use crate::client;
 use crate::daemon::Daemon;
 
 /// Refused, and why.
@@ -99,16 +100,17 @@ fn a_daemon_that_runs_images_in_containers_fetches_none() {
     let record = done.json();
     assert_eq!(done.status, 200, "{record:#}");
     assert_eq!(record["stdout"]["data"], "here\nyes\n", "{record:#}");
-    assert_eq!(record["backend"], "docker", "{record:#}");
+    assert_eq!(record["enforced_by"]["memory"], "docker", "{record:#}");
     assert_eq!(record["isolation"]["image"], IMAGE, "{record:#}");
     assert!(record.to_string().contains("made.txt"), "{record:#}");
     // Two at once, each in its own.
     std::thread::scope(|scope| {
         for number in 0..2 {
-            let daemon = &daemon;
+            let address = daemon.address;
             scope.spawn(move || {
                 let run = json!({"command": ["echo", number.to_string()], "image": IMAGE});
-                let record = daemon.post("/v1/runs", &run).json();
+                let reply = client::ask(address, "POST", "/v1/runs", &[], Some(&run));
+                let record = reply.unwrap().json();
                 assert_eq!(
                     record["stdout"]["data"],
                     format!("{number}\n"),
