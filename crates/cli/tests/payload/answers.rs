@@ -73,15 +73,17 @@ fn a_person_who_ends_it_gets_an_answer_that_says_so() {
         true,
     );
     let payload = desk.sealed(&draft);
+    let job = desk.path("job");
+    fs::create_dir(&job).unwrap();
     let child = desk
         .command()
         .args(["execute".as_ref(), payload.as_os_str()])
-        .args(["--workspace".as_ref(), desk.root().as_os_str()])
+        .args(["--workspace".as_ref(), job.as_os_str()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let begun = Instant::now();
-    while !desk.path("begun").exists() {
+    while !job.join("begun").exists() {
         assert!(begun.elapsed() < Duration::from_secs(10));
         std::thread::yield_now();
     }
