@@ -350,11 +350,18 @@ impl Work {
         let WorkspaceWish::Private(files) = &self.workspace else {
             return Ok(None);
         };
-        let private = match seat.and_then(Seat::take_workspace) {
+        let (taken, seat) = match seat {
+            Some(seat) => (seat.take_workspace(), Some(&*seat)),
+            None => (None, None),
+        };
+        let private = match taken {
             Some(private) => private,
             None => PrivateDir::create(dir, run)?,
         };
-        for file in files {
+        let is_there = |file: &&PlacedFile| {
+            seat.is_some_and(|seat| seat.has_placed(&file.path, &file.content))
+        };
+        for file in files.iter().filter(|file| !is_there(file)) {
             let placed = private.place(&file.path, &file.content, file.executable.mode());
             placed.map_err(|error| {
                 tracing::warn!(run_id = %run, %error, "a file could not be placed");
