@@ -234,6 +234,12 @@ impl Languages {
         }
     }
 
+    /// Whether it is known what there is of a language, so that a plan blocks nobody.
+    pub(crate) fn is_remembered(&self, name: &str) -> bool {
+        let language = self.catalogue.find(name);
+        language.is_ok_and(|language| self.remembered(&language.name).is_some())
+    }
+
     fn look(&self, language: &Language, host: &Host) -> Known {
         if let Some(known) = self.remembered(&language.name) {
             return known;
