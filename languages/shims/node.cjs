@@ -198,7 +198,8 @@ try {
   delete process.env.COFFERDAM_RESULT_FD;
   pipe = identity(fd);
   const file = path.join(__dirname, "event.json");
-  event = parse(fs.readFileSync(file, "utf8"));
+  // No file is the event without anything in it.
+  event = fs.existsSync(file) ? parse(fs.readFileSync(file, "utf8")) : {};
   try {
     fs.unlinkSync(file);
   } catch {} // a read-only workspace; the event is no secret to the handler

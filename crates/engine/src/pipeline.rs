@@ -28,7 +28,7 @@ pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
 pub use crate::live_usage::{LiveUsage, Sample};
 pub use crate::plan::{Evidence, RESULT_VARIABLE};
-pub use crate::recording::{Recording, Results, Secrets};
+pub use crate::recording::{KeptFiles, Recording, Results, Secrets};
 
 use crate::capture::{Budget, Drain, ResultDrain};
 use crate::changes;

@@ -126,10 +126,13 @@ struct Shape {
     private: Private,
     /// Whose copy waits in it.
     interpreter: Option<Arc<Interpreter>>,
+    /// A file that is in the workspace from the beginning, and its contents.
+    script: Option<(String, String)>,
 }
 
 /// About how many descriptors a waiting sandbox takes. Those of a daemon that waits must not be all that it may have.
 const DESCRIPTORS: usize = 32;
+const SCRIPT_MODE: u32 = 0o644;
 /// Between two looks at what has become old.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
@@ -312,17 +315,24 @@ impl Shared {
             return None;
         }
         let means = Means::of(request, &self.host).ok()?;
+        // Whoever counts without groups looks at the processes below init, where a copy is not.
+        let interpreter = match &self.host.cgroups {
+            groups @ Hierarchy::V1(_) if holds_all(groups) => self.nursery.choose(request),
+            _ => None,
+        };
+        let script = interpreter.as_ref().and_then(|it| {
+            let (path, text) = it.script(request)?;
+            let below = path.strip_prefix(Workspace::INSIDE)?.strip_prefix('/')?;
+            Some((below.to_owned(), text.clone()))
+        });
         let shape = Shape {
             walls: means.walls(request, evidence),
             cpu_milli: means.bounds.cpu_milli,
             is_memory_bounded: means.bounds.memory_bytes.is_some(),
             are_processes_bounded: means.bounds.processes.is_some(),
             private,
-            // Whoever counts without groups looks at the processes below init, where a copy is not.
-            interpreter: match &self.host.cgroups {
-                groups @ Hierarchy::V1(_) if holds_all(groups) => self.nursery.choose(request),
-                _ => None,
-            },
+            interpreter,
+            script: script.filter(|_| private == Private::Workspace),
         };
         Some((shape, means.bounds))
     }
@@ -421,8 +431,13 @@ impl Shared {
         let workspace = match shape.private {
             Private::Nothing => None,
             Private::Workspace => {
-                let made = PrivateDir::create(&self.dir, id)
-                    .map_err(|_| EngineError::system("make a workspace")(Errno::IO))?;
+                let made = PrivateDir::create(&self.dir, id).and_then(|made| {
+                    if let Some((path, text)) = &shape.script {
+                        made.place(path, text.as_bytes(), SCRIPT_MODE)?;
+                    }
+                    Ok(made)
+                });
+                let made = made.map_err(|_| EngineError::system("make a workspace")(Errno::IO))?;
                 walls.workspace = Some(Workspace {
                     path: made.path().to_owned(),
                     access: WorkspaceAccess::ReadWrite,
@@ -445,6 +460,7 @@ impl Shared {
             stand,
             workspace,
             interpreter: shape.interpreter.clone(),
+            script: shape.script.clone(),
             written: Vec::new(),
             since: Instant::now(),
         })

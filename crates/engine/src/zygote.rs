@@ -31,7 +31,7 @@ pub struct Interpreter {
     pub env: Vec<(OsString, OsString)>,
     /// Modules that every copy has already.
     pub preload: Vec<String>,
-    /// Scripts that many runs begin with, by their path inside: read again for each run, but compiled once.
+    /// Scripts that many runs begin with, by their path inside: read again for each run, but compiled once. Workspaces that wait for such a run have theirs already.
     pub scripts: Vec<(String, String)>,
 }
 
@@ -55,6 +55,14 @@ impl Interpreter {
         asked.sort();
         own.sort();
         *name == *self.name && is_script && asked == own
+    }
+
+    /// The script of a request, where it is known.
+    pub(crate) fn script(&self, request: &Request) -> Option<&(String, String)> {
+        let [_, script, ..] = request.argv.as_slice() else {
+            return None;
+        };
+        self.scripts.iter().find(|(path, _)| *script == **path)
     }
 }
 

@@ -237,6 +237,12 @@ impl Languages {
         }
     }
 
+    /// Whether it is known what there is of a language, so that a plan blocks nobody.
+    pub(crate) fn is_remembered(&self, name: &str) -> bool {
+        let language = self.catalogue.find(name);
+        language.is_ok_and(|language| self.remembered(&language.name).is_some())
+    }
+
     /// With this machine's programs, or an image's.
     fn look(&self, language: &Language, host: &Host, image: Option<&Rootfs>) -> Known {
         let name = match image {

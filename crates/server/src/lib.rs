@@ -21,6 +21,7 @@ mod docs;
 mod events;
 mod fault;
 mod guide;
+mod hands;
 mod head;
 mod idempotency;
 mod inputs;

@@ -49,6 +49,8 @@ pub struct Seat {
     pub(super) workspace: Option<PrivateDir>,
     /// What its program's process is a copy of.
     pub(super) interpreter: Option<Arc<Interpreter>>,
+    /// The file that its workspace has already, and its contents.
+    pub(super) script: Option<(String, String)>,
     /// The errand as such a copy reads it, once there is one.
     pub(super) written: Vec<u8>,
     pub(super) since: Instant,
@@ -61,6 +63,12 @@ impl Seat {
     /// The directory that is the sandbox's workspace; whoever takes it sees to its end.
     pub fn take_workspace(&mut self) -> Option<PrivateDir> {
         self.workspace.take()
+    }
+
+    /// Whether this file is in its workspace already.
+    pub fn has_placed(&self, path: &str, content: &[u8]) -> bool {
+        let script = self.script.as_ref();
+        script.is_some_and(|(placed, text)| placed == path && text.as_bytes() == content)
     }
 
     pub(crate) fn bin(&self) -> Bin {
