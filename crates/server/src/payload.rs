@@ -1,6 +1,7 @@
 //! A sealed payload becomes work, and its record an envelope. The digest and the deadline are checked before anything waits.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cofferdam_contract::codes::ErrorCode;
@@ -10,8 +11,8 @@ use cofferdam_contract::ids::{self, Entropy};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::payload::FilesystemWrite;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::request::WorkspaceAccess;
-use cofferdam_contract::seal::Sealed;
+use cofferdam_contract::request::{BackendName, Root, WorkspaceAccess};
+use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task as ContractTask};
 use cofferdam_contract::units::Bytes;
@@ -32,6 +33,22 @@ use crate::workspace::PlacedFile;
 
 /// What an envelope can carry: with its quoting it must stay within what a reader of JSON accepts.
 const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
+
+/// WebAssembly has only one place to run.
+pub(crate) fn place(sealed: &Sealed, workspace: Option<PathBuf>) -> RunPlace {
+    let backend = match &sealed.payload().task {
+        ContractTask::Wasm(_) => BackendName::Wasm,
+        ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => {
+            BackendName::Native
+        }
+    };
+    RunPlace {
+        backend,
+        root: Root::HostUsr,
+        workspace,
+        waived: Vec::new(),
+    }
+}
 
 /// Blocks where a language is asked for that has not been probed yet.
 pub(crate) fn check(

@@ -347,8 +347,9 @@ impl RunRequest {
 
     fn command_task(&self) -> CommandTask {
         let env = self.env.iter();
+        let argv = self.command.iter().flatten();
         CommandTask {
-            argv: os(self.command.clone().unwrap_or_default()),
+            argv: argv.map(OsString::from).collect(),
             env: env
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
@@ -494,10 +495,6 @@ pub(crate) fn check_grant(work: &Work) -> Result<(), Fault> {
     };
     Grant::new(work.request(workspace)?)?;
     Ok(())
-}
-
-fn os(arguments: Vec<String>) -> Vec<OsString> {
-    arguments.into_iter().map(OsString::from).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! One set of hostile programs against every backend, as root with control groups and as an ordinary user without: each promise is kept, or refused unless waived, or declared as not
 //! given. `cargo xtask conformance` runs this and writes what it found into docs/conformance.md.
+#![allow(
+    clippy::panic,
+    reason = "the functions beside a test are as much test as it is"
+)]
 
 mod backends;
 #[cfg(feature = "wasm")]
