@@ -223,6 +223,7 @@ serve.callbacks.allow_private   false                        default
 serve.net                       none                         default
 serve.net_private               refuse                       default
 serve.net_proxy                 none                         default
+serve.image_backend             native                       default
 serve.otlp.endpoint             none                         default
 serve.otlp.service_name         cofferdam                    default
 serve.otlp.sampling             1                            default
