@@ -235,7 +235,7 @@ serve.log                       info                         default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 38));
+        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 39));
         assert_eq!(
             shown[4],
             json!({
