@@ -37,7 +37,8 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     fs::create_dir(&dir).map_err(failed)?;
     let ran = watch(
         cargo(root)
-            .args(["nextest", "run", "--package", "cofferdam", "--no-fail-fast"])
+            // As all tests are built, so that nothing is built twice.
+            .args(["nextest", "run", "--workspace", "--no-fail-fast"])
             .args(["-E", "binary(conformance)"])
             .env(FINDINGS, &dir),
     );
