@@ -30,6 +30,19 @@ pub(crate) struct Prepared {
 /// How much of what a compiler or a probe says is kept.
 const KEPT: usize = 256 << 10;
 
+/// Everything that may compile or run this language, whichever of them is chosen; nothing where nobody knows it.
+pub(crate) fn programs(name: &str) -> Vec<String> {
+    let catalogue = Catalogue::builtin().ok();
+    let language = catalogue
+        .as_ref()
+        .and_then(|catalogue| catalogue.find(name).ok());
+    let toolchains = language.iter().flat_map(|language| &language.toolchains);
+    toolchains
+        .flat_map(Toolchain::programs)
+        .map(str::to_owned)
+        .collect()
+}
+
 /// Finds a toolchain and lays the job out. Nothing of the user's has run yet.
 pub(crate) fn prepare(
     name: &str,
@@ -71,6 +84,12 @@ pub(crate) fn prepare_source(
 }
 
 impl Prepared {
+    /// What makes the program, where it has to be made.
+    pub(crate) fn compiler(&self) -> Option<&str> {
+        let step = self.job.compile.as_ref()?;
+        step.argv.first().map(String::as_str)
+    }
+
     /// As `run` takes a workspace.
     pub(crate) fn workspace(&self) -> Workspace {
         Workspace {
@@ -84,8 +103,9 @@ impl Prepared {
         &self,
         host: &Host,
         cancel: BorrowedFd<'_>,
+        seed: Option<u64>,
     ) -> Result<Option<ExitCode>, Failure> {
-        let Some(record) = self.failed_compile(host, cancel)? else {
+        let Some(record) = self.failed_compile(host, cancel, seed)? else {
             return Ok(None);
         };
         for stream in [&record.stdout, &record.stderr] {
@@ -94,17 +114,19 @@ impl Prepared {
         Ok(Some(ExitCode::from(codes::exit_code(&record.ending))))
     }
 
-    /// How compiling failed; `None` where it went well, or there was nothing to compile.
+    /// How compiling failed; `None` where it went well, or there was nothing to compile. With a seed what comes out is the same each time, as far as the compiler goes.
     pub(crate) fn failed_compile(
         &self,
         host: &Host,
         cancel: BorrowedFd<'_>,
+        seed: Option<u64>,
     ) -> Result<Option<RunRecord>, Failure> {
         let Some(step) = &self.job.compile else {
             return Ok(None);
         };
         let limits = step.needs.raise(&Limits::DEFAULT);
-        let record = carry_out(step, limits, Some(self.workspace()), host, Some(cancel))?;
+        let grant = grant(step, limits, Some(self.workspace()), seed)?;
+        let record = carry_out(grant, host, Some(cancel))?;
         Ok((record.exit_code != Some(0)).then_some(record))
     }
 
@@ -255,7 +277,8 @@ fn probe(toolchain: &Toolchain, host: &Host) -> Result<(), String> {
         env: Vec::new(),
         needs: cofferdam_toolchain::Needs::default(),
     };
-    let record = carry_out(&step, Limits::DEFAULT, None, host, None)
+    let record = grant(&step, Limits::DEFAULT, None, None)
+        .and_then(|grant| carry_out(grant, host, None))
         .map_err(|_| format!("{} could not be tried", toolchain.program()))?;
     if record.exit_code != Some(0) {
         return Err(format!("{} does not start", toolchain.program()));
@@ -277,13 +300,12 @@ fn is_in_view(program: &str) -> bool {
             .any(|dir| std::path::Path::new(dir).join(program).exists())
 }
 
-fn carry_out(
+fn grant(
     step: &Step,
     limits: Limits,
     workspace: Option<Workspace>,
-    host: &Host,
-    cancel: Option<BorrowedFd<'_>>,
-) -> Result<RunRecord, Failure> {
+    seed: Option<u64>,
+) -> Result<Grant, Failure> {
     let request = Request {
         env: step
             .env
@@ -294,8 +316,19 @@ fn carry_out(
         workspace,
         ..Request::command(&step.argv)
     };
-    let grant = Grant::new(request)
-        .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+    let invalid = |problems| Failure::problems(ErrorCode::InputInvalid, &problems);
+    let grant = Grant::new(request).map_err(invalid)?;
+    match seed {
+        Some(seed) => grant.deterministic(seed).map_err(invalid),
+        None => Ok(grant),
+    }
+}
+
+fn carry_out(
+    grant: Grant,
+    host: &Host,
+    cancel: Option<BorrowedFd<'_>>,
+) -> Result<RunRecord, Failure> {
     let streams = Streams {
         on_output_limit: OnLimit::Discard,
         cancel,

@@ -80,6 +80,7 @@ fn write(place: Place<'_>, live: &Live, work: &Work, record: &RunRecord) -> Resu
         left_out: Vec::new(),
         results: None,
         network,
+        determinism: record.determinism.clone(),
     })
 }
 

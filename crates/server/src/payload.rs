@@ -75,9 +75,10 @@ pub(crate) fn check(
             FilesystemWrite::Denied => WorkspaceAccess::ReadOnly,
         },
         network,
+        seed: sealed.payload().seed,
         sealed: Some(Box::new(sealed.clone())),
         room: None,
-        declared: sealed.payload().purity.into(),
+        declared: sealed.payload().into(),
         known: None,
         task,
     };

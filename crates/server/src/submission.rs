@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::request::{Grant, WorkspaceAccess};
+use cofferdam_contract::request::WorkspaceAccess;
 use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
 use cofferdam_store::model::RunKind;
@@ -84,6 +84,11 @@ pub(crate) struct RunRequest {
     /// The same answer each time: one that is known may be given instead of a run.
     #[serde(default)]
     pub(crate) pure: bool,
+    /// Run it so that it gives the same each time: fixed time, seeded randomness, and more, which `determinism` tells item by item. Not for a project, and not with a network.
+    #[serde(default)]
+    pub(crate) deterministic: bool,
+    /// Where randomness begins in a deterministic run; 0 unless said.
+    pub(crate) seed: Option<u64>,
     /// Answer when it has ended (default), or at once with 202.
     #[serde(default = "yes")]
     pub(crate) wait: bool,
@@ -181,6 +186,7 @@ impl RunRequest {
         let limits = self.limits.merged(defaults, bounds, &mut problems);
         let project = self.project_task(!files.is_empty(), &mut problems);
         let network = asked_network::within(&self, &bounds.network, &mut problems);
+        let seed = self.seed(&mut problems);
         Problems::check(problems)?;
         let Prepared {
             task,
@@ -249,6 +255,7 @@ impl RunRequest {
             workspace,
             access: WorkspaceAccess::ReadWrite,
             network,
+            seed,
             sealed: None,
             room: None,
             declared,
@@ -295,6 +302,18 @@ impl RunRequest {
             project.archive_base64 = Some(data_encoding::BASE64.encode(&archive));
         }
         serde_json::to_vec(&whole).unwrap_or_default()
+    }
+
+    fn seed(&self, problems: &mut Vec<Problem>) -> Option<u64> {
+        match (self.deterministic, self.seed) {
+            (true, seed) => Some(seed.unwrap_or(0)),
+            (false, None) => None,
+            (false, Some(seed)) => {
+                let fix = "is for a deterministic run; say `deterministic: true`, or leave it out";
+                problems.push(Problem::new("seed", seed, fix));
+                None
+            }
+        }
     }
 
     fn check_name(&self, problems: &mut Vec<Problem>) {
@@ -425,6 +444,7 @@ impl RunRequest {
             ("event", self.event.is_some()),
             ("stdin", self.stdin.is_some() || self.stdin_base64.is_some()),
             ("pure", self.pure),
+            ("deterministic", self.deterministic),
         ];
         for (field, _) in beside.iter().filter(|(_, is_given)| *is_given) {
             let fix = "is given beside project; leave it out";
@@ -476,7 +496,7 @@ pub(crate) fn check_grant(work: &Work) -> Result<(), Fault> {
         WorkspaceWish::None => None,
         WorkspaceWish::Private(_) => Some(PathBuf::from("/tmp")),
     };
-    Grant::new(work.request(workspace)?)?;
+    work.grant(work.request(workspace)?)?;
     Ok(())
 }
 

@@ -29,7 +29,7 @@ use cofferdam_store::sift::redact;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
-use crate::backends::{Asked, Backends};
+use crate::backends::{self, Asked, Backends};
 use crate::body::Room;
 use crate::config::Remembrance;
 use crate::fault::Fault;
@@ -55,6 +55,8 @@ pub(crate) struct Work {
     /// What the program may do there. Compiling always writes.
     pub(crate) access: WorkspaceAccess,
     pub(crate) network: Network,
+    /// Where randomness begins, if it must give the same each time.
+    pub(crate) seed: Option<u64>,
     /// The payload that it came in, where it did.
     pub(crate) sealed: Option<Box<Sealed>>,
     /// Of the request that it came with; held until it is done.
@@ -186,8 +188,10 @@ impl Work {
     /// What it takes of the memory budget, whichever step needs more; `None` for no limit.
     pub(crate) fn memory(&self) -> Option<Bytes> {
         let own = self.limits.memory.at_most()?;
-        let Task::Command(task) = &self.task else {
-            return Some(own);
+        let task = match &self.task {
+            Task::Command(task) => task,
+            Task::Payload(sealed) => return Some(own.max(backends::memory_to_compile(sealed))),
+            Task::Project(_) => return Some(own),
         };
         let own = match &task.inputs {
             Some(inputs) => inputs.memory()?,
@@ -229,6 +233,15 @@ impl Work {
                 ..self.plain(task.argv.clone(), task.env.clone(), workspace)
             }),
         }
+    }
+
+    /// The engine's own checks, and whether it can be made to give the same each time where that was asked for.
+    pub(crate) fn grant(&self, request: Request) -> Result<Grant, Fault> {
+        let grant = Grant::new(request)?;
+        Ok(match self.seed {
+            Some(seed) => grant.deterministic(seed)?,
+            None => grant,
+        })
     }
 
     fn plain(
@@ -288,7 +301,10 @@ impl Work {
         recording.sender = Some(live.tenant.clone());
         recording.execution_id.clone_from(&live.execution_id);
         recording.payload = self.sealed.as_ref().map(|sealed| sealed.json().clone());
-        let asked = asked(self.task);
+        let asked = Asked {
+            code: brought_along(self.task),
+            seed: self.seed,
+        };
         let stdin = input_of(self.stdin);
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
@@ -330,7 +346,8 @@ impl Work {
     /// A sandbox that stands already, if there is one like it must be.
     fn seat(&self, place: Place<'_>) -> Option<Seat> {
         let is_one = self.inputs().is_none() && !matches!(self.task, Task::Project(_));
-        let pool = place.pool.filter(|_| is_one)?;
+        // What stands already was built for anybody: its addresses, clocks and numbers are its own.
+        let pool = place.pool.filter(|_| is_one && self.seed.is_none())?;
         let private = match &self.workspace {
             WorkspaceWish::None => Private::Nothing,
             WorkspaceWish::Private(_) if self.access == WorkspaceAccess::ReadWrite => {
@@ -406,22 +423,21 @@ impl Work {
             Arc::clone(&live.usage),
         );
         let _phase = live.trace.phase(RunPhase::Build);
-        let record = pipeline::run(Grant::new(request)?, streams, place.host)?;
+        let record = pipeline::run(self.grant(request)?, streams, place.host)?;
         let went_well = record.ending == Ending::Exited { code: 0 };
         Ok((!went_well).then_some(record))
     }
 }
 
-/// The program, where it was brought along.
-fn asked(task: Task) -> Asked {
-    let code = match task {
+/// The program, where it was not named.
+fn brought_along(task: Task) -> Option<Vec<u8>> {
+    match task {
         Task::Payload(sealed) => match &sealed.payload().task {
             ContractTask::Wasm(task) => Some(task.module()),
             ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => None,
         },
         Task::Command(_) | Task::Project(_) => None,
-    };
-    Asked { code, seed: None }
+    }
 }
 
 pub(crate) fn input_of(bytes: Vec<u8>) -> Input {

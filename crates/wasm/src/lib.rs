@@ -5,6 +5,7 @@
 
 mod cache;
 mod calls;
+mod component_files;
 pub mod compile;
 mod engines;
 mod fixed;

@@ -39,6 +39,7 @@ pub(super) struct Entry {
     pub(super) isolation: BTreeMap<String, String>,
     pub(super) denials: Vec<Denial>,
     pub(super) changes: Option<Vec<Change>>,
+    pub(super) determinism: Option<BTreeMap<String, String>>,
 }
 
 /// Names the run, and refuses what could not be written down.
@@ -82,6 +83,7 @@ impl Books {
             started_at: self.birth.started_at,
             ended_at: whole_micros(Timestamp::now()),
         });
+        record.determinism = entry.determinism;
         record.unrecorded = self
             .recorder
             .and_then(|recorder| recorder.finish(&record, None, cancel));

@@ -59,6 +59,8 @@ pub struct Outcome {
     pub usage: Usage,
     pub enforced_by: Enforcement,
     pub isolation: BTreeMap<String, String>,
+    /// What was fixed, where the run had to give the same each time.
+    pub determinism: Option<BTreeMap<String, String>>,
 }
 
 impl Ledger {
@@ -153,6 +155,7 @@ impl Ledger {
             isolation: outcome.isolation,
             denials: Vec::new(),
             changes: None,
+            determinism: outcome.determinism,
         };
         books.close(entry, cancel)
     }

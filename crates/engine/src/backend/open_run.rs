@@ -182,6 +182,7 @@ impl OpenRun {
             isolation: end.isolation,
             denials: end.denials,
             changes: end.changes,
+            determinism: None,
         };
         let books = Books {
             birth: self.birth,
