@@ -130,6 +130,7 @@ fn nothing(app: &App, argv: Vec<String>) -> Submission {
             workspace: WorkspaceWish::None,
             access: WorkspaceAccess::ReadWrite,
             network: Network::Denied,
+            seed: None,
             sealed: None,
             room: None,
             declared: Declared::default(),

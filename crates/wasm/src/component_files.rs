@@ -5,10 +5,11 @@ use std::collections::{HashMap, VecDeque};
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, Resource};
+use wasmtime_wasi::WasiView as _;
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings::clocks::wall_clock::Datetime;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
-    DescriptorStat, DirectoryEntry, ErrorCode, HostDescriptor as _, HostDirectoryEntryStream as _,
+    DescriptorStat, DirectoryEntry, ErrorCode, HostDescriptor as _, HostDirectoryEntryStream,
     MetadataHashValue, PathFlags,
 };
 use wasmtime_wasi::p2::{FsError, FsResult, ReaddirIterator};
@@ -149,24 +150,29 @@ async fn list(
             Ok(Some(entry)) => entries.push(entry),
             Ok(None) => break,
             Err(error) => {
-                guest.filesystem().drop(stream).map_err(FsError::trap)?;
+                let_go(guest, stream)?;
                 return Err(error);
             }
         }
     }
     entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-    let table = guest.wasi.ctx().table;
-    guest.listings.forget_closed(|stream| {
+    let Guest { wasi, listings, .. } = guest;
+    let table = wasi.ctx().table;
+    listings.forget_closed(|stream| {
         let stream = Resource::<ReaddirIterator>::new_borrow(stream);
         table.get(&stream).is_ok()
     });
     guest.listings.begin(stream.rep(), entries);
     if guest.listings.kept > MOST {
         guest.listings.forget(stream.rep());
-        guest.filesystem().drop(stream).map_err(FsError::trap)?;
+        let_go(guest, stream)?;
         return Err(ErrorCode::InsufficientMemory.into());
     }
     Ok(stream)
+}
+
+fn let_go(guest: &mut Guest, stream: Resource<ReaddirIterator>) -> FsResult<()> {
+    HostDirectoryEntryStream::drop(&mut guest.filesystem(), stream).map_err(FsError::trap)
 }
 
 fn timeless(mut stat: DescriptorStat) -> DescriptorStat {

@@ -79,7 +79,7 @@ fn a_deterministic_run_gives_the_same_bytes_and_says_what_was_fixed() -> Outcome
 #[test]
 fn handlers_inputs_and_compiled_programs_are_deterministic_too() -> Outcome<()> {
     let daemon = Daemon::start(|_| {})?;
-    let code = "import os, time\ndef handler(event):\n    return [time.time_ns(), os.urandom(4).hex(), os.getpid(), list({'a', 'b', 'c'})]\n";
+    let code = "import os, time\ndef handler(event):\n    return [str(time.time_ns()), os.urandom(4).hex(), os.getpid(), list({'a', 'b', 'c'})]\n";
     let execute = |extra: &Value| -> Outcome<Value> {
         let mut request = json!({"code": code, "language": "python"});
         for (name, value) in extra.as_object().into_iter().flatten() {
@@ -186,7 +186,7 @@ fn what_cannot_be_made_the_same_each_time_is_refused_and_named() -> Outcome<()> 
     let daemon = Daemon::start(|config| config.runs.network = given)?;
     let refused = |path: &str, request: &Value, says: &[&str]| -> Outcome<()> {
         let reply = daemon.post(path, request)?;
-        assert_eq!(reply.status, 400, "{}", reply.text());
+        assert!([400, 422].contains(&reply.status), "{}", reply.text());
         for word in says {
             assert!(reply.text().contains(word), "{word}: {}", reply.text());
         }
