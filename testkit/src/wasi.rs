@@ -57,7 +57,8 @@ impl Both {
             return path;
         }
         let module = std::fs::read(self.wasm()).expect("the module");
-        let adapter = wasi_preview1_component_adapter_provider::WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER;
+        let adapter =
+            wasi_preview1_component_adapter_provider::WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER;
         let component = wit_component::ComponentEncoder::default()
             .module(&module)
             .and_then(|encoder| encoder.adapter("wasi_snapshot_preview1", adapter))

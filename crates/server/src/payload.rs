@@ -1,6 +1,7 @@
 //! A sealed payload becomes work, and its record an envelope. The digest and the deadline are checked before anything waits.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cofferdam_contract::codes::ErrorCode;
@@ -10,8 +11,8 @@ use cofferdam_contract::ids::{self, Entropy};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::payload::FilesystemWrite;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::request::WorkspaceAccess;
-use cofferdam_contract::seal::Sealed;
+use cofferdam_contract::request::{BackendName, Root, WorkspaceAccess};
+use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task as ContractTask};
 use cofferdam_contract::units::Bytes;
@@ -209,5 +210,32 @@ fn shorten(partial: &mut PartialOutput) {
         let bytes = stream.bytes().unwrap_or_default();
         let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
         *stream = CapturedStream::new(half, stream.original_bytes);
+    }
+}
+
+/// WebAssembly has only one place to run.
+pub(crate) fn place(sealed: &Sealed, workspace: Option<PathBuf>) -> RunPlace {
+    let backend = match &sealed.payload().task {
+        ContractTask::Wasm(_) => BackendName::Wasm,
+        ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => {
+            BackendName::Native
+        }
+    };
+    RunPlace {
+        backend,
+        root: Root::HostUsr,
+        workspace,
+        waived: Vec::new(),
+    }
+}
+
+/// The program, where it was not named.
+pub(crate) fn brought_along(task: Task) -> Option<Vec<u8>> {
+    match task {
+        Task::Payload(sealed) => match &sealed.payload().task {
+            ContractTask::Wasm(task) => Some(task.module()),
+            ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => None,
+        },
+        Task::Command(_) | Task::Project(_) => None,
     }
 }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::asked_files::{self, FileRequest, one_of};
+use crate::asked_kind;
 pub(crate) use crate::asked_limits::LimitsRequest;
 use crate::asked_network;
 use crate::asked_tags;
@@ -185,7 +186,7 @@ impl RunRequest {
         let parent = self.parent_id(&mut problems);
         asked_tags::check(&self.tags, &mut problems);
         self.check_inputs(bounds, &mut problems);
-        self.check_kind(&mut problems);
+        asked_kind::check(&self, &mut problems);
         self.check_name(&mut problems);
         // Also where the language's own defaults will take their place: what was asked for is the same.
         let defaults = match &self.project {
@@ -403,62 +404,6 @@ impl RunRequest {
             event: input.event.clone(),
         };
         inputs.map(wish).collect()
-    }
-
-    fn check_kind(&self, problems: &mut Vec<Problem>) {
-        if self.project.is_some() {
-            return self.check_beside_project(problems);
-        }
-        let asked = (
-            self.command.is_some(),
-            self.language.is_some(),
-            self.code.is_some(),
-        );
-        match asked {
-            (true, false, false) | (false, true, true) => {}
-            (false, false, false) => problems.push(Problem::new(
-                "command",
-                "",
-                "is missing; give a command, or language and code, or project",
-            )),
-            (true, _, _) => problems.push(Problem::new(
-                "command",
-                "",
-                "is given beside language or code; give one of them",
-            )),
-            (false, true, false) => problems.push(Problem::new("code", "", "is missing")),
-            (false, false, true) => problems.push(Problem::new("language", "", "is missing")),
-        }
-        if self.cwd.is_some() && self.code.is_some() {
-            let fix = "is for a command; code starts in its workspace";
-            problems.push(Problem::new("cwd", "", fix));
-        }
-        if !self.args.is_empty() && self.code.is_none() {
-            let fix = "are for a program in `code`; write them into `command`";
-            problems.push(Problem::new("args", "", fix));
-        }
-        if self.event.is_some() && self.code.is_none() {
-            let fix = "is for a handler in `code`; use stdin for a command";
-            problems.push(Problem::new("event", "", fix));
-        }
-    }
-
-    fn check_beside_project(&self, problems: &mut Vec<Problem>) {
-        let beside = [
-            ("command", self.command.is_some()),
-            ("language", self.language.is_some()),
-            ("code", self.code.is_some()),
-            ("cwd", self.cwd.is_some()),
-            ("args", !self.args.is_empty()),
-            ("event", self.event.is_some()),
-            ("stdin", self.stdin.is_some() || self.stdin_base64.is_some()),
-            ("pure", self.pure),
-            ("deterministic", self.deterministic),
-        ];
-        for (field, _) in beside.iter().filter(|(_, is_given)| *is_given) {
-            let fix = "is given beside project; leave it out";
-            problems.push(Problem::new(*field, "", fix));
-        }
     }
 
     fn deadline(&self, task: &Task, limits: &Limits, bounds: &RunBounds) -> Duration {

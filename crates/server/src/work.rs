@@ -11,10 +11,8 @@ use cofferdam_contract::ending::Ending;
 use cofferdam_contract::kept_record::KeptRecord;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
-};
-use cofferdam_contract::seal::{RunPlace, Sealed};
+use cofferdam_contract::request::{Grant, Network, Request, Workspace, WorkspaceAccess};
+use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::task::Task as ContractTask;
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
@@ -38,6 +36,7 @@ use crate::kept;
 use crate::known::{Declared, KnownAnswers};
 use crate::language;
 use crate::live::{Finished, Live, Stage};
+use crate::payload;
 use crate::project::{self, ProjectTask};
 use crate::trace::RunPhase;
 use crate::workspace::PlacedFile;
@@ -178,7 +177,7 @@ impl Work {
         match &self.task {
             Task::Command(task) => readable(&task.argv),
             Task::Project(task) => task.command_line(),
-            Task::Payload(sealed) => match sealed.to_request(payload_place(sealed, None)) {
+            Task::Payload(sealed) => match sealed.to_request(payload::place(sealed, None)) {
                 Ok(request) => readable(&request.argv),
                 Err(_) => Vec::new(),
             },
@@ -220,7 +219,7 @@ impl Work {
         match &self.task {
             // Not the network that it asks for, but what it was given.
             Task::Payload(sealed) => sealed
-                .to_request(payload_place(sealed, workspace))
+                .to_request(payload::place(sealed, workspace))
                 .map_err(|error| {
                     let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
                     Fault::coded(code, error.to_string())
@@ -304,7 +303,7 @@ impl Work {
         recording.execution_id.clone_from(&live.execution_id);
         recording.payload = self.sealed.as_ref().map(|sealed| sealed.json().clone());
         let asked = Asked {
-            code: brought_along(self.task),
+            code: payload::brought_along(self.task),
             seed: self.seed,
         };
         let stdin = input_of(self.stdin);
@@ -435,17 +434,6 @@ impl Work {
     }
 }
 
-/// The program, where it was not named.
-fn brought_along(task: Task) -> Option<Vec<u8>> {
-    match task {
-        Task::Payload(sealed) => match &sealed.payload().task {
-            ContractTask::Wasm(task) => Some(task.module()),
-            ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => None,
-        },
-        Task::Command(_) | Task::Project(_) => None,
-    }
-}
-
 pub(crate) fn input_of(bytes: Vec<u8>) -> Input {
     match bytes {
         bytes if bytes.is_empty() => Input::Empty,
@@ -491,22 +479,6 @@ pub(crate) fn within(limit: Cap<Duration>, deadline: Instant) -> Cap<Duration> {
         .saturating_duration_since(Instant::now())
         .max(Limits::WALL_TIME.min);
     Cap::AtMost(limit.at_most().map_or(left, |limit| limit.min(left)))
-}
-
-/// WebAssembly has only one place to run.
-fn payload_place(sealed: &Sealed, workspace: Option<PathBuf>) -> RunPlace {
-    let backend = match &sealed.payload().task {
-        ContractTask::Wasm(_) => BackendName::Wasm,
-        ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => {
-            BackendName::Native
-        }
-    };
-    RunPlace {
-        backend,
-        root: Root::HostUsr,
-        workspace,
-        waived: Vec::new(),
-    }
 }
 
 fn readable(argv: &[OsString]) -> Vec<String> {

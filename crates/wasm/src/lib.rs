@@ -5,8 +5,8 @@
 
 mod cache;
 mod calls;
-mod component_files;
 pub mod compile;
+mod component_files;
 mod engines;
 mod fixed;
 mod guest;

@@ -194,7 +194,8 @@ fn what_cannot_be_made_the_same_each_time_is_refused_and_named() -> Outcome<()> 
     };
     let networked = fixed(json!({"command": ["true"], "network": "allow=example.org"}));
     refused("/v1/runs", &networked, &["deterministic", "network"])?;
-    let project = fixed(json!({"project": {"action": "test"}, "files": [{"path": "a", "content": "b"}]}));
+    let project =
+        fixed(json!({"project": {"action": "test"}, "files": [{"path": "a", "content": "b"}]}));
     refused("/v1/runs", &project, &["deterministic", "project"])?;
     let seeded = json!({"command": ["true"], "seed": 7});
     refused("/v1/runs", &seeded, &["seed", "deterministic"])?;
@@ -210,6 +211,10 @@ fn what_cannot_be_made_the_same_each_time_is_refused_and_named() -> Outcome<()> 
     }
     let digest = cofferdam_contract::canonical::digest(&payload)?;
     payload["digest"] = json!(digest);
-    refused("/v1/payloads", &payload, &["deterministic", "network_allowed"])?;
+    refused(
+        "/v1/payloads",
+        &payload,
+        &["deterministic", "network_allowed"],
+    )?;
     Ok(())
 }
