@@ -49,6 +49,30 @@ impl Both {
     pub fn native(&self) -> PathBuf {
         self.dir.join("program")
     }
+
+    /// The same program as a component: its calls of preview 1 are those of preview 2, by the adapter that toolchains use.
+    pub fn component(&self) -> PathBuf {
+        let path = self.dir.join("component.wasm");
+        if path.exists() {
+            return path;
+        }
+        let module = std::fs::read(self.wasm()).expect("the module");
+        let adapter =
+            wasi_preview1_component_adapter_provider::WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER;
+        let component = wit_component::ComponentEncoder::default()
+            .module(&module)
+            .and_then(|encoder| encoder.adapter("wasi_snapshot_preview1", adapter))
+            .and_then(|mut encoder| encoder.encode())
+            .expect("a component");
+        let mut made = tempfile::NamedTempFile::new_in(&self.dir).expect("a file");
+        std::io::Write::write_all(&mut made, &component).expect("write the component");
+        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        let shown = made.as_file().set_permissions(everybody);
+        shown.expect("let everybody read it");
+        // Whoever makes it at the same time puts the same bytes there.
+        made.persist(&path).expect("put the component in its place");
+        path
+    }
 }
 
 fn compile(compiler: &mut Command, source: &Path, made: &Path) {

@@ -331,10 +331,26 @@ pub(crate) struct FixedArgs {
     seed: Option<u64>,
 }
 
+impl RunArgs {
+    /// Where randomness begins; `None` for a run like any other.
+    pub(crate) fn begins_at(&self) -> Option<u64> {
+        self.deterministic.then(|| self.seed.unwrap_or(0))
+    }
+}
+
 impl FixedArgs {
     /// Where randomness begins; `None` for a run like any other.
     pub(crate) fn seed(self) -> Option<u64> {
         self.deterministic.then(|| self.seed.unwrap_or(0))
+    }
+
+    /// The same for a payload that may say it itself; the seed that was asked for where it says another.
+    pub(crate) fn agreed(self, sealed: Option<u64>) -> Result<Option<u64>, u64> {
+        match (self.seed, sealed) {
+            (Some(asked), Some(sealed)) if asked != sealed => Err(asked),
+            (_, Some(sealed)) => Ok(Some(sealed)),
+            (_, None) => Ok(self.seed()),
+        }
     }
 }
 

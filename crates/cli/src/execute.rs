@@ -28,7 +28,7 @@ use cofferdam_store::model::RunKind;
 use cofferdam_toolchain::Source;
 use jiff::Timestamp;
 
-use crate::arguments::{ExecuteArgs, Places};
+use crate::arguments::{ExecuteArgs, FixedArgs, Places};
 use crate::containers::{self, Settings};
 use crate::execute_project;
 use crate::failure::{self, Failure};
@@ -72,8 +72,9 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
     let image = rootfs::find(&args.container, backend, dir.as_ref())?;
     let cache = args.cache.beside(&args.history);
     let mut question = Question::of_payload(&sealed, &place, image.as_ref(), &Host::detect());
-    let seed = format!("{:?}", args.fixed.seed());
-    question.parts.push(("seed", seed.into_bytes()));
+    let seed = seed(args.fixed, &sealed)?;
+    let part = format!("{seed:?}").into_bytes();
+    question.parts.push(("seed", part));
     let known = Known::of_payload(&sealed, question, &cache, dir.as_ref());
     if let Some(record) = known.as_ref().and_then(Known::answer) {
         return finished(envelope(&sealed, &record, &args.worker)?);
@@ -93,7 +94,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         dir.as_ref(),
         Worker {
             id: &args.worker,
-            seed: args.fixed.seed(),
+            seed,
         },
         recording,
     )?;
@@ -123,6 +124,14 @@ pub(crate) fn backend(
         Task::Command(_) | Task::Source(_) | Task::Project(_) => {
             mode.map_or(BackendName::Native, Mode::default_backend)
         }
+    })
+}
+
+/// Whoever runs it may ask for it; what was sealed stays.
+pub(crate) fn seed(fixed: FixedArgs, sealed: &Sealed) -> Result<Option<u64>, Failure> {
+    fixed.agreed(sealed.payload().seed).map_err(|asked| {
+        let fix = "the payload was sealed with another seed, which holds; leave this one out";
+        Failure::problem("--seed", &asked.to_string(), fix)
     })
 }
 
@@ -188,7 +197,8 @@ pub(crate) fn answer(
         .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
     let cancel = cofferdam_engine::cancel_on_signals()?;
     if let Some(code) = &code
-        && let Some(mut failed) = code.failed_compile((&host, image), cancel.as_fd())?
+        && let Some(mut failed) =
+            code.failed_compile((&host, image), cancel.as_fd(), worker.seed)?
     {
         failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
         return Ok((envelope(sealed, &failed, worker.id)?, failed));

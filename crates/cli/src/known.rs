@@ -1,10 +1,11 @@
-//! Answers that are known already: whether one may be given instead of a run, and keeping one afterwards. Off unless the work was declared pure.
+//! Answers that are known already: whether one may be given instead of a run, and keeping one afterwards. Off unless the work was declared pure, or is a payload that must give the same each time.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use cofferdam_contract::kept_record::{EndedBy, KeptRecord};
-use cofferdam_contract::payload::{FilesystemWrite, Purity};
+use cofferdam_contract::payload::FilesystemWrite;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{BackendName, Request, Workspace, WorkspaceAccess};
 use cofferdam_contract::seal::{RunPlace, Sealed};
@@ -19,6 +20,7 @@ use cofferdam_store::sift::redact::{self, Rules};
 
 use crate::arguments::keys::CacheArgs;
 use crate::failure::{self, Failure};
+use crate::language;
 
 /// Where the answer to one question is kept.
 pub(crate) struct Known {
@@ -42,6 +44,8 @@ pub(crate) struct Question {
     /// What the request does not say: its input, code that is brought along, how it is told about.
     pub(crate) parts: Vec<(&'static str, Vec<u8>)>,
     pub(crate) sealed: Option<Sealed>,
+    /// What compiles or interprets it, where the request does not name that.
+    pub(crate) programs: Vec<String>,
     /// Of the host, as far as programs see it.
     host: String,
 }
@@ -53,6 +57,7 @@ impl Question {
             workspace,
             parts: Vec::new(),
             sealed: None,
+            programs: Vec::new(),
             host: format!("{:?} {}", host.privilege, host.cpus.len()),
         }
     }
@@ -87,7 +92,12 @@ impl Question {
         if let Some(image) = image {
             image.furnish(&mut request);
         }
+        let programs = match &sealed.payload().task {
+            Task::Source(task) => language::programs(&task.language),
+            Task::Command(_) | Task::Wasm(_) | Task::Project(_) => Vec::new(),
+        };
         Self {
+            programs,
             sealed: Some(sealed.clone()),
             ..Self::new(request, WorkspaceIs::Callers, host)
         }
@@ -117,13 +127,16 @@ impl Question {
         for (name, bytes) in &self.parts {
             parts.part(name, bytes);
         }
+        for program in &self.programs {
+            parts.program(Path::new(program));
+        }
         parts.request(&self.request, self.workspace)?;
         Ok(parts.finish())
     }
 }
 
 impl Known {
-    /// `None` where no answer is given or kept; why not is said once, since somebody declared the work pure.
+    /// `None` where no answer is given or kept; why not is said once, since somebody said that it gives the same each time.
     pub(crate) fn of(question: Question, args: &CacheArgs, dir: Option<&DataDir>) -> Option<Self> {
         let dir = dir.filter(|_| !args.no_cache)?;
         let opened = question
@@ -152,16 +165,16 @@ impl Known {
         }
     }
 
-    /// Of a payload, if it says that it is pure.
+    /// Of a payload, if it says that it is pure, or must give the same each time.
     pub(crate) fn of_payload(
         sealed: &Sealed,
         question: Question,
         args: &CacheArgs,
         dir: Option<&DataDir>,
     ) -> Option<Self> {
-        match sealed.payload().purity {
-            Purity::Pure => Self::of(question, args, dir),
-            Purity::Unsaid | Purity::Varies => None,
+        match sealed.payload().may_be_answered_again() {
+            true => Self::of(question, args, dir),
+            false => None,
         }
     }
 

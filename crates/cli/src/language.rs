@@ -34,6 +34,19 @@ pub(crate) type On<'a> = (&'a Host, Option<&'a Rootfs>);
 /// How much of what a compiler or a probe says is kept.
 const KEPT: usize = 256 << 10;
 
+/// Everything that may compile or run this language, whichever of them is chosen; nothing where nobody knows it.
+pub(crate) fn programs(name: &str) -> Vec<String> {
+    let catalogue = Catalogue::builtin().ok();
+    let language = catalogue
+        .as_ref()
+        .and_then(|catalogue| catalogue.find(name).ok());
+    let toolchains = language.iter().flat_map(|language| &language.toolchains);
+    toolchains
+        .flat_map(Toolchain::programs)
+        .map(str::to_owned)
+        .collect()
+}
+
 /// Finds a toolchain and lays the job out. Nothing of the user's has run yet.
 pub(crate) fn prepare(
     name: &str,
@@ -75,6 +88,12 @@ pub(crate) fn prepare_source(
 }
 
 impl Prepared {
+    /// What makes the program, where it has to be made.
+    pub(crate) fn compiler(&self) -> Option<&str> {
+        let step = self.job.compile.as_ref()?;
+        step.argv.first().map(String::as_str)
+    }
+
     /// As `run` takes a workspace.
     pub(crate) fn workspace(&self) -> Workspace {
         Workspace {
@@ -88,8 +107,9 @@ impl Prepared {
         &self,
         on: On<'_>,
         cancel: BorrowedFd<'_>,
+        seed: Option<u64>,
     ) -> Result<Option<ExitCode>, Failure> {
-        let Some(record) = self.failed_compile(on, cancel)? else {
+        let Some(record) = self.failed_compile(on, cancel, seed)? else {
             return Ok(None);
         };
         for stream in [&record.stdout, &record.stderr] {
@@ -98,17 +118,19 @@ impl Prepared {
         Ok(Some(ExitCode::from(codes::exit_code(&record.ending))))
     }
 
-    /// How compiling failed; `None` where it went well, or there was nothing to compile.
+    /// How compiling failed; `None` where it went well, or there was nothing to compile. With a seed what comes out is the same each time, as far as the compiler goes.
     pub(crate) fn failed_compile(
         &self,
         on: On<'_>,
         cancel: BorrowedFd<'_>,
+        seed: Option<u64>,
     ) -> Result<Option<RunRecord>, Failure> {
         let Some(step) = &self.job.compile else {
             return Ok(None);
         };
         let limits = step.needs.raise(&Limits::DEFAULT);
-        let record = carry_out(step, limits, Some(self.workspace()), on, Some(cancel))?;
+        let grant = grant(step, limits, Some(self.workspace()), on, seed)?;
+        let record = carry_out(grant, on, Some(cancel))?;
         Ok((record.exit_code != Some(0)).then_some(record))
     }
 
@@ -264,7 +286,8 @@ fn probe(toolchain: &Toolchain, on: On<'_>) -> Result<(), String> {
         env: Vec::new(),
         needs: cofferdam_toolchain::Needs::default(),
     };
-    let record = carry_out(&step, Limits::DEFAULT, None, on, None)
+    let record = grant(&step, Limits::DEFAULT, None, on, None)
+        .and_then(|grant| carry_out(grant, on, None))
         .map_err(|_| format!("{} could not be tried", toolchain.program()))?;
     if record.exit_code != Some(0) {
         return Err(format!("{} does not start", toolchain.program()));
@@ -286,13 +309,13 @@ fn is_in_view(program: &str) -> bool {
             .any(|dir| std::path::Path::new(dir).join(program).exists())
 }
 
-fn carry_out(
+fn grant(
     step: &Step,
     limits: Limits,
     workspace: Option<Workspace>,
-    (host, image): On<'_>,
-    cancel: Option<BorrowedFd<'_>>,
-) -> Result<RunRecord, Failure> {
+    (_, image): On<'_>,
+    seed: Option<u64>,
+) -> Result<Grant, Failure> {
     let mut request = Request {
         env: step
             .env
@@ -306,8 +329,19 @@ fn carry_out(
     if let Some(image) = image {
         image.furnish(&mut request);
     }
-    let grant = Grant::new(request)
-        .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
+    let invalid = |problems| Failure::problems(ErrorCode::InputInvalid, &problems);
+    let grant = Grant::new(request).map_err(invalid)?;
+    match seed {
+        Some(seed) => grant.deterministic(seed).map_err(invalid),
+        None => Ok(grant),
+    }
+}
+
+fn carry_out(
+    grant: Grant,
+    (host, _): On<'_>,
+    cancel: Option<BorrowedFd<'_>>,
+) -> Result<RunRecord, Failure> {
     let streams = Streams {
         on_output_limit: OnLimit::Discard,
         cancel,

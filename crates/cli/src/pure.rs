@@ -25,6 +25,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) request: &'a Request,
     pub(crate) workspace: WorkspaceIs,
     pub(crate) asked: &'a Asked,
+    /// What makes the program, where it has to be made.
+    pub(crate) compiler: Option<&'a str>,
     pub(crate) on_output_limit: OnLimit,
     /// How much of each stream the record keeps; `None` for output that is passed on.
     pub(crate) capture: Option<Bytes>,
@@ -68,6 +70,7 @@ impl Pure {
             wish.on_output_limit, wish.capture, wish.asked.seed
         );
         question.parts.push(("told", told.into_bytes()));
+        question.programs.extend(wish.compiler.map(str::to_owned));
         question.parts.push(("stdin", stdin.clone()));
         if wish.request.backend == BackendName::Wasm {
             let module = wish.request.argv.first().map(fs::read);

@@ -59,7 +59,8 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     let pure = args.pure.then(|| args.cache.beside(&args.history));
     // A known answer needs no compiling.
     if let Some(code) = code.as_ref().filter(|_| pure.is_none())
-        && let Some(failed) = code.compile((&host, image.as_ref()), cancel.as_fd())?
+        && let Some(failed) =
+            code.compile((&host, image.as_ref()), cancel.as_fd(), args.begins_at())?
     {
         return Ok(failed);
     }
@@ -132,6 +133,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
                 .as_ref()
                 .map_or(WorkspaceIs::Callers, |_| WorkspaceIs::Fresh),
             asked: &asked,
+            compiler: code.as_ref().and_then(Prepared::compiler),
             on_output_limit,
             capture,
             host: &host,
@@ -147,7 +149,8 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
             return Ok(ExitCode::from(tell(&record, code.as_ref(), json)?));
         }
         if let Some(code) = &code
-            && let Some(failed) = code.compile((&host, image.as_ref()), cancel.as_fd())?
+            && let Some(failed) =
+                code.compile((&host, image.as_ref()), cancel.as_fd(), asked.seed)?
         {
             return Ok(failed);
         }

@@ -149,7 +149,7 @@ fn rerun(
     let image = image.as_ref();
     let worker = execute::Worker {
         id: "verifier",
-        seed: args.fixed.seed(),
+        seed: execute::seed(args.fixed, sealed)?,
     };
     let (ours, _) = execute::answer(
         sealed,

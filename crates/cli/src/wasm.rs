@@ -33,9 +33,8 @@ pub(crate) fn asked(
         }
         args.command.insert(0, file.into_os_string());
     }
-    let seed = args.deterministic.then(|| args.seed.unwrap_or(0));
     Ok(Asked {
-        seed,
+        seed: args.begins_at(),
         ..Asked::default()
     })
 }

@@ -36,6 +36,8 @@ pub struct ExecutionPayload {
     /// When two answers count as the same.
     pub output_class: OutputClass,
     pub purity: Purity,
+    /// Where randomness begins, if it must be run so that it gives the same each time.
+    pub seed: Option<u64>,
 }
 
 /// What whoever wrote the payload says about running it twice.
@@ -57,6 +59,10 @@ pub enum FilesystemWrite {
 }
 
 pub const MAX_SCOPE_BYTES: usize = 64 << 10;
+pub(crate) const DETERMINISTIC: &str = "deterministic";
+pub(crate) const SEED: &str = "seed";
+/// The largest whole number that every reader of JSON has exactly.
+pub(crate) const MAX_SEED: u64 = (1 << 53) - 1;
 
 /// One field of the payload's JSON.
 pub(crate) struct WireField {
@@ -72,7 +78,7 @@ pub(crate) enum Presence {
 }
 
 /// Every field, in the order in which sealing writes them.
-pub(crate) const WIRE_FIELDS: [WireField; 20] = {
+pub(crate) const WIRE_FIELDS: [WireField; 22] = {
     use Presence::{Optional, Required};
     const fn field(name: &'static str, sealed: Presence, draft: Presence) -> WireField {
         WireField {
@@ -99,6 +105,8 @@ pub(crate) const WIRE_FIELDS: [WireField; 20] = {
         field("filesystem_write", Optional, Optional),
         field(OutputClass::FIELD, Optional, Optional),
         field("pure", Optional, Optional),
+        field(DETERMINISTIC, Optional, Optional),
+        field(SEED, Optional, Optional),
         field("created_at", Required, Optional),
         field("deadline", Required, Optional),
         field("digest", Required, Optional),
@@ -142,6 +150,7 @@ impl ExecutionPayload {
         };
         let output_class = read_output_class(&mut fields);
         let purity = read_purity(&mut fields, &network, filesystem_write);
+        let seed = read_seed(&mut fields, &network, task.as_ref());
         let (created_at, deadline) = read_times(&mut fields);
         let _known = fields.optional("digest");
         let payload = || {
@@ -158,11 +167,23 @@ impl ExecutionPayload {
                 task: task?,
                 output_class,
                 purity,
+                seed,
             })
         };
         match (payload(), fields.finish()) {
             (Some(payload), found) if found.is_empty() => Ok(payload),
             (_, found) => Err(found),
+        }
+    }
+
+    /// Whether an answer that is known may be given again: it is declared pure, or must be the same each time and changes nothing.
+    pub fn may_be_answered_again(&self) -> bool {
+        match self.purity {
+            Purity::Pure => true,
+            Purity::Varies => false,
+            Purity::Unsaid => {
+                self.seed.is_some() && self.filesystem_write == FilesystemWrite::Denied
+            }
         }
     }
 }
@@ -246,6 +267,37 @@ fn read_purity(fields: &mut Fields<'_>, network: &Network, write: FilesystemWrit
             Purity::Unsaid
         }
     }
+}
+
+/// What cannot be had is refused here, before anybody has run it.
+fn read_seed(fields: &mut Fields<'_>, network: &Network, task: Option<&Task>) -> Option<u64> {
+    let is_asked = fields.flag(DETERMINISTIC);
+    let number = fields.optional_number(SEED);
+    if !is_asked {
+        if let Some(number) = number {
+            let fix = "is for a deterministic run; say `deterministic: true`, or leave it out";
+            fields.problem(SEED, number, fix);
+        }
+        return None;
+    }
+    if *network != Network::Denied {
+        let fix = "contradicts network_allowed: what comes over a network is never the same; leave one of them out";
+        fields.problem(DETERMINISTIC, true, fix);
+    }
+    if let Some(Task::Project(_)) = task {
+        let fix = "a project's steps cannot be made to give the same each time; leave it out";
+        fields.problem(DETERMINISTIC, true, fix);
+    }
+    let Some(number) = number else {
+        return Some(0);
+    };
+    let seed = Decimal::parse(&number.to_string()).ok().and_then(whole);
+    let seed = seed.filter(|seed| *seed <= MAX_SEED);
+    if seed.is_none() {
+        let fix = format!("is not a whole number from 0 to {MAX_SEED}; write one such as 7");
+        fields.problem(SEED, number, fix);
+    }
+    seed
 }
 
 /// Limits that cannot be read keep their default for the moment: their problem is noted, so that they are never used.

@@ -70,7 +70,7 @@ fn check_network(request: &Request, found: &mut Vec<Problem>) {
 pub(crate) fn determinism_problems(request: &Request) -> Vec<Problem> {
     let why = match request.backend {
         BackendName::Native | BackendName::Wasm if request.network != Network::Denied => {
-            let fix = "what comes over a network is never the same; leave --net out";
+            let fix = "what comes over a network is never the same; deny the network";
             return vec![Problem::new("deterministic", &request.network, fix)];
         }
         BackendName::Native | BackendName::Wasm => return Vec::new(),

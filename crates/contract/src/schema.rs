@@ -14,7 +14,9 @@ use crate::ids::ID_PATTERN;
 use crate::limits::Limits;
 use crate::output_class::OutputClass;
 use crate::output_format;
-use crate::payload::{MAX_SCOPE_BYTES, Presence, WIRE_FIELDS, WireField};
+use crate::payload::{
+    DETERMINISTIC, MAX_SCOPE_BYTES, MAX_SEED, Presence, SEED, WIRE_FIELDS, WireField,
+};
 use crate::problem::Problem;
 use crate::record::RunRecord;
 use crate::task::Task;
@@ -169,6 +171,15 @@ fn field_schema(name: &str, generator: &mut SchemaGenerator) -> Value {
         "pure" => json!({
             "description": "true: the same answer each time, so that one that is known may be given again; false: another each time. Not with network_allowed or filesystem_write.",
             "type": "boolean",
+        }),
+        DETERMINISTIC => flag(
+            "Whether it must be run so that it gives the same each time: fixed time, seeded randomness. Not with network_allowed, and not for a project.",
+        ),
+        SEED => json!({
+            "description": "Where randomness begins in a deterministic run; 0 when absent.",
+            "type": "integer",
+            "minimum": 0,
+            "maximum": MAX_SEED,
         }),
         "created_at" => time("RFC 3339, UTC."),
         "deadline" => time(
@@ -373,6 +384,12 @@ mod tests {
             ("filesystem_write", json!(1)),
             ("pure", json!("yes")),
             ("pure", json!(null)),
+            ("deterministic", json!("yes")),
+            ("deterministic", json!(null)),
+            ("seed", json!(-1)),
+            ("seed", json!(0.5)),
+            ("seed", json!("7")),
+            ("seed", json!(1_u64 << 53)),
             ("output_class", json!("loose")),
             ("output_class", json!(null)),
             ("output_class", json!({"absolute_tolerance": -1})),

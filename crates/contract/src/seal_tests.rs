@@ -180,8 +180,59 @@ fn a_payload_without_the_newer_fields_has_the_digest_it_always_had() {
 }
 
 #[test]
+fn a_deterministic_payload_has_a_seed_and_what_contradicts_it_is_named() {
+    let with = |fields: Value| {
+        let mut draft = small();
+        for (name, value) in fields.as_object().unwrap() {
+            draft[name] = value.clone();
+        }
+        seal(draft)
+    };
+    let payload = |fields: Value| with(fields).unwrap().payload().clone();
+    assert_eq!(payload(json!({})).seed, None);
+    assert_eq!(payload(json!({"deterministic": false})).seed, None);
+    assert_eq!(payload(json!({"deterministic": true})).seed, Some(0));
+    let largest = (1_u64 << 53) - 1;
+    let fixed = json!({"deterministic": true, "seed": largest});
+    assert_eq!(payload(fixed.clone()).seed, Some(largest));
+    let sealed = with(fixed).unwrap();
+    assert_eq!(open(sealed.json()).unwrap(), sealed);
+    let project = json!({"kind": "project", "action": "test"});
+    for (wrong, field) in [
+        (json!({"seed": 7}), "seed"),
+        (json!({"seed": 7, "deterministic": false}), "seed"),
+        (json!({"seed": 7.5, "deterministic": true}), "seed"),
+        (
+            json!({"deterministic": true, "network_allowed": true}),
+            "deterministic",
+        ),
+        (
+            json!({"deterministic": true, "task": project}),
+            "deterministic",
+        ),
+    ] {
+        let found = with(wrong.clone()).unwrap_err();
+        assert_eq!(fields(&found), [field], "{wrong}");
+    }
+    // The same each time, so one that is known will do; unless it changes something, or says otherwise.
+    let again = |fields: Value| payload(fields).may_be_answered_again();
+    assert!(again(json!({"deterministic": true})));
+    assert!(again(json!({"pure": true})));
+    assert!(!again(json!({})));
+    assert!(!again(json!({"deterministic": true, "pure": false})));
+    assert!(!again(
+        json!({"deterministic": true, "filesystem_write": true})
+    ));
+}
+
+#[test]
 fn any_changed_field_is_a_digest_mismatch() {
-    let sealed = seal(full()).unwrap();
+    // Every field there is.
+    let mut draft = full();
+    draft["network_allowed"] = json!(false);
+    draft["deterministic"] = json!(true);
+    draft["seed"] = json!(7);
+    let sealed = seal(draft).unwrap();
     for field in WIRE_FIELDS
         .iter()
         .map(|f| f.name)

@@ -260,6 +260,7 @@ fn write_unrun(
         left_out: Vec::new(),
         results: None,
         network: None,
+        determinism: None,
     };
     Journal::begin(dir, &opening, rules, Bytes::new(0))?.finish(closing)
 }

@@ -2,6 +2,10 @@
 
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{BackendName, Grant};
+use cofferdam_contract::seal::Sealed;
+#[cfg(feature = "wasm")]
+use cofferdam_contract::task::Task;
+use cofferdam_contract::units::Bytes;
 use cofferdam_engine::error::EngineError;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Streams};
@@ -159,6 +163,23 @@ impl Backends {
         let why = "this binary was built without it".to_owned();
         Err(unavailable(BackendName::Wasm, why))
     }
+}
+
+/// What making a program of this payload may take before it runs, unless it was made before.
+#[cfg(feature = "wasm")]
+pub(crate) fn memory_to_compile(sealed: &Sealed) -> Bytes {
+    match &sealed.payload().task {
+        Task::Wasm(task) => {
+            // Of base64, which is longer by a third.
+            cofferdam_wasm::CompileBounds::default().memory_for(task.module_base64.len() / 4 * 3)
+        }
+        Task::Command(_) | Task::Source(_) | Task::Project(_) => Bytes::new(0),
+    }
+}
+
+#[cfg(not(feature = "wasm"))]
+pub(crate) fn memory_to_compile(_: &Sealed) -> Bytes {
+    Bytes::new(0)
 }
 
 fn unavailable(backend: BackendName, why: String) -> EngineError {

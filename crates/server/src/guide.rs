@@ -66,6 +66,7 @@ pub(crate) fn kinds_of_run() -> Value {
                 "args": { "maxItems": 0 },
                 "stdin": { "type": "null" },
                 "stdin_base64": { "type": "null" },
+                "deterministic": { "const": false },
             },
         },
     ])

@@ -80,5 +80,6 @@ fn write(place: Place<'_>, live: &Live, work: &Work, record: &RunRecord) -> Resu
         left_out: Vec::new(),
         results: None,
         network,
+        determinism: record.determinism.clone(),
     })
 }

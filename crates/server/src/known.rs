@@ -1,12 +1,13 @@
 //! Answers that are known already: found before a request waits for anything, and kept when a pure run has ended. Each token has its own, unless the operator shares them.
 
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use cofferdam_contract::kept_record::{EndedBy, KeptRecord};
-use cofferdam_contract::payload::Purity;
+use cofferdam_contract::payload::ExecutionPayload;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_engine::host::Host;
 use cofferdam_store::DataDir;
@@ -122,6 +123,7 @@ impl KnownAnswers {
         parts.part("stdin", &work.stdin);
         let told = format!("{:?} {:?}", work.access, work.channel());
         parts.part("told", told.as_bytes());
+        parts.part("seed", format!("{:?}", work.seed).as_bytes());
         match &work.workspace {
             WorkspaceWish::None => parts.part("workspace", b"none"),
             WorkspaceWish::Private(files) => {
@@ -140,6 +142,9 @@ impl KnownAnswers {
             Task::Project(_) => return None,
         };
         if let Some(step) = compile {
+            if let Some(compiler) = step.argv.first() {
+                parts.program(Path::new(compiler));
+            }
             for argument in &step.argv {
                 parts.part("compile", argument.as_bytes());
             }
@@ -206,14 +211,14 @@ fn is_refused(headers: &HeaderMap) -> bool {
     })
 }
 
-impl From<Purity> for Declared {
-    fn from(purity: Purity) -> Self {
-        match purity {
-            Purity::Pure => Self::Pure {
+impl From<&ExecutionPayload> for Declared {
+    fn from(payload: &ExecutionPayload) -> Self {
+        match payload.may_be_answered_again() {
+            true => Self::Pure {
                 language: None,
                 replaceable: true,
             },
-            Purity::Unsaid | Purity::Varies => Self::Nothing,
+            false => Self::Nothing,
         }
     }
 }

@@ -8,6 +8,7 @@ mod app;
 mod archive;
 mod asked_files;
 mod asked_image;
+mod asked_kind;
 mod asked_limits;
 mod asked_network;
 mod asked_tags;

@@ -94,9 +94,10 @@ pub(crate) fn check(
         },
         network,
         root: RootWish::Hosts,
+        seed: sealed.payload().seed,
         sealed: Some(Box::new(sealed.clone())),
         room: None,
-        declared: sealed.payload().purity.into(),
+        declared: sealed.payload().into(),
         known: None,
         task,
     };
@@ -227,5 +228,16 @@ fn shorten(partial: &mut PartialOutput) {
         let bytes = stream.bytes().unwrap_or_default();
         let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
         *stream = CapturedStream::new(half, stream.original_bytes);
+    }
+}
+
+/// The program, where it was not named.
+pub(crate) fn brought_along(task: Task) -> Option<Vec<u8>> {
+    match task {
+        Task::Payload(sealed) => match &sealed.payload().task {
+            ContractTask::Wasm(task) => Some(task.module()),
+            ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => None,
+        },
+        Task::Command(_) | Task::Project(_) => None,
     }
 }

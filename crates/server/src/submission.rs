@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::problem::{Problem, Problems};
-use cofferdam_contract::request::{Grant, WorkspaceAccess};
+use cofferdam_contract::request::WorkspaceAccess;
 use cofferdam_engine::host::Host;
 use cofferdam_store::RunId;
 use cofferdam_store::model::RunKind;
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::asked_files::{self, FileRequest, one_of};
 use crate::asked_image;
+use crate::asked_kind;
 pub(crate) use crate::asked_limits::LimitsRequest;
 use crate::asked_network;
 use crate::asked_tags;
@@ -87,6 +88,11 @@ pub(crate) struct RunRequest {
     /// The same answer each time: one that is known may be given instead of a run.
     #[serde(default)]
     pub(crate) pure: bool,
+    /// Run it so that it gives the same each time: fixed time, seeded randomness, and more, which `determinism` tells item by item. Not for a project, and not with a network.
+    #[serde(default)]
+    pub(crate) deterministic: bool,
+    /// Where randomness begins in a deterministic run; 0 unless said.
+    pub(crate) seed: Option<u64>,
     /// Answer when it has ended (default), or at once with 202.
     #[serde(default = "yes")]
     pub(crate) wait: bool,
@@ -184,7 +190,7 @@ impl RunRequest {
         let parent = self.parent_id(&mut problems);
         asked_tags::check(&self.tags, &mut problems);
         self.check_inputs(bounds, &mut problems);
-        self.check_kind(&mut problems);
+        asked_kind::check(&self, &mut problems);
         self.check_name(&mut problems);
         // Also where the language's own defaults will take their place: what was asked for is the same.
         let defaults = match &self.project {
@@ -195,6 +201,7 @@ impl RunRequest {
         let project = self.project_task(!files.is_empty(), &mut problems);
         let network = asked_network::within(&self, &bounds.network, &mut problems);
         let root = asked_image::within(&self, &bounds.images, &mut problems);
+        let seed = self.seed(&mut problems);
         Problems::check(problems)?;
         let Prepared {
             task,
@@ -265,6 +272,7 @@ impl RunRequest {
             access: WorkspaceAccess::ReadWrite,
             network,
             root,
+            seed,
             sealed: None,
             room: None,
             declared,
@@ -311,6 +319,18 @@ impl RunRequest {
             project.archive_base64 = Some(data_encoding::BASE64.encode(&archive));
         }
         serde_json::to_vec(&whole).unwrap_or_default()
+    }
+
+    fn seed(&self, problems: &mut Vec<Problem>) -> Option<u64> {
+        match (self.deterministic, self.seed) {
+            (true, seed) => Some(seed.unwrap_or(0)),
+            (false, None) => None,
+            (false, Some(seed)) => {
+                let fix = "is for a deterministic run; say `deterministic: true`, or leave it out";
+                problems.push(Problem::new("seed", seed, fix));
+                None
+            }
+        }
     }
 
     fn check_name(&self, problems: &mut Vec<Problem>) {
@@ -394,61 +414,6 @@ impl RunRequest {
         inputs.map(wish).collect()
     }
 
-    fn check_kind(&self, problems: &mut Vec<Problem>) {
-        if self.project.is_some() {
-            return self.check_beside_project(problems);
-        }
-        let asked = (
-            self.command.is_some(),
-            self.language.is_some(),
-            self.code.is_some(),
-        );
-        match asked {
-            (true, false, false) | (false, true, true) => {}
-            (false, false, false) => problems.push(Problem::new(
-                "command",
-                "",
-                "is missing; give a command, or language and code, or project",
-            )),
-            (true, _, _) => problems.push(Problem::new(
-                "command",
-                "",
-                "is given beside language or code; give one of them",
-            )),
-            (false, true, false) => problems.push(Problem::new("code", "", "is missing")),
-            (false, false, true) => problems.push(Problem::new("language", "", "is missing")),
-        }
-        if self.cwd.is_some() && self.code.is_some() {
-            let fix = "is for a command; code starts in its workspace";
-            problems.push(Problem::new("cwd", "", fix));
-        }
-        if !self.args.is_empty() && self.code.is_none() {
-            let fix = "are for a program in `code`; write them into `command`";
-            problems.push(Problem::new("args", "", fix));
-        }
-        if self.event.is_some() && self.code.is_none() {
-            let fix = "is for a handler in `code`; use stdin for a command";
-            problems.push(Problem::new("event", "", fix));
-        }
-    }
-
-    fn check_beside_project(&self, problems: &mut Vec<Problem>) {
-        let beside = [
-            ("command", self.command.is_some()),
-            ("language", self.language.is_some()),
-            ("code", self.code.is_some()),
-            ("cwd", self.cwd.is_some()),
-            ("args", !self.args.is_empty()),
-            ("event", self.event.is_some()),
-            ("stdin", self.stdin.is_some() || self.stdin_base64.is_some()),
-            ("pure", self.pure),
-        ];
-        for (field, _) in beside.iter().filter(|(_, is_given)| *is_given) {
-            let fix = "is given beside project; leave it out";
-            problems.push(Problem::new(*field, "", fix));
-        }
-    }
-
     fn deadline(&self, task: &Task, limits: &Limits, bounds: &RunBounds) -> Duration {
         match self.deadline_ms {
             Some(milliseconds) => Duration::from_millis(milliseconds).min(bounds.longest_deadline),
@@ -493,7 +458,7 @@ pub(crate) fn check_grant(work: &Work) -> Result<(), Fault> {
         WorkspaceWish::None => None,
         WorkspaceWish::Private(_) => Some(PathBuf::from("/tmp")),
     };
-    Grant::new(work.request(workspace)?)?;
+    work.grant(work.request(workspace)?)?;
     Ok(())
 }
 

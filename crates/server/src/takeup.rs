@@ -132,6 +132,7 @@ fn nothing(app: &App, argv: Vec<String>) -> Submission {
             access: WorkspaceAccess::ReadWrite,
             network: Network::Denied,
             root: RootWish::Hosts,
+            seed: None,
             sealed: None,
             room: None,
             declared: Declared::default(),

@@ -56,6 +56,8 @@ pub(crate) struct RunView {
     pub(crate) usage: Option<UsageRecord>,
     pub(crate) enforced_by: Enforcement,
     pub(crate) isolation: BTreeMap<String, String>,
+    /// What was fixed for a run that was asked to be deterministic, and how; null otherwise.
+    pub(crate) determinism: Option<BTreeMap<String, String>>,
     pub(crate) denials: Vec<Denial>,
     /// What went out and came in, and what was turned away; null for a run without network.
     pub(crate) network: Option<NetworkRecord>,
@@ -181,6 +183,7 @@ impl RunView {
                 view.usage = Some(closing.usage);
                 view.enforced_by = closing.enforced_by;
                 view.isolation = closing.isolation;
+                view.determinism = closing.determinism;
                 view.denials = closing.denials;
                 view.network = closing.network;
                 view.changes = closing.changes;
@@ -232,6 +235,7 @@ impl RunView {
             usage: None,
             enforced_by: Enforcement::default(),
             isolation: BTreeMap::new(),
+            determinism: None,
             denials: Vec::new(),
             network: None,
             changes: None,
@@ -283,6 +287,7 @@ impl RunView {
         self.usage = Some(record.usage);
         self.enforced_by = record.enforced_by.clone();
         self.isolation = record.isolation.clone();
+        self.determinism.clone_from(&record.determinism);
         self.denials = record.denials.clone();
         self.network.clone_from(&record.network);
         self.changes = record.changes.clone();

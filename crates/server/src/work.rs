@@ -28,7 +28,7 @@ use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
 use crate::asked_image::RootWish;
-use crate::backends::{Asked, Backends};
+use crate::backends::{self, Asked, Backends};
 use crate::body::Room;
 use crate::config::Remembrance;
 use crate::fault::Fault;
@@ -56,6 +56,8 @@ pub(crate) struct Work {
     pub(crate) access: WorkspaceAccess,
     pub(crate) network: Network,
     pub(crate) root: RootWish,
+    /// Where randomness begins, if it must give the same each time.
+    pub(crate) seed: Option<u64>,
     /// The payload that it came in, where it did.
     pub(crate) sealed: Option<Box<Sealed>>,
     /// Of the request that it came with; held until it is done.
@@ -187,8 +189,10 @@ impl Work {
     /// What it takes of the memory budget, whichever step needs more; `None` for no limit.
     pub(crate) fn memory(&self) -> Option<Bytes> {
         let own = self.limits.memory.at_most()?;
-        let Task::Command(task) = &self.task else {
-            return Some(own);
+        let task = match &self.task {
+            Task::Command(task) => task,
+            Task::Payload(sealed) => return Some(own.max(backends::memory_to_compile(sealed))),
+            Task::Project(_) => return Some(own),
         };
         let own = match &task.inputs {
             Some(inputs) => inputs.memory()?,
@@ -234,6 +238,15 @@ impl Work {
                 Ok(request)
             }
         }
+    }
+
+    /// The engine's own checks, and whether it can be made to give the same each time where that was asked for.
+    pub(crate) fn grant(&self, request: Request) -> Result<Grant, Fault> {
+        let grant = Grant::new(request)?;
+        Ok(match self.seed {
+            Some(seed) => grant.deterministic(seed)?,
+            None => grant,
+        })
     }
 
     fn plain(
@@ -296,8 +309,9 @@ impl Work {
         recording.execution_id.clone_from(&live.execution_id);
         recording.payload = self.sealed.as_ref().map(|sealed| sealed.json().clone());
         let asked = Asked {
+            code: payload::brought_along(self.task),
             image: self.root.container().map(str::to_owned),
-            ..asked(self.task)
+            seed: self.seed,
         };
         let stdin = input_of(self.stdin);
         let cancel = live.cancel_descriptor();
@@ -339,7 +353,8 @@ impl Work {
         let is_one = self.inputs().is_none()
             && !matches!(self.task, Task::Project(_))
             && matches!(self.root, RootWish::Hosts);
-        let pool = place.pool.filter(|_| is_one)?;
+        // What stands already was built for anybody: its addresses, clocks and numbers are its own.
+        let pool = place.pool.filter(|_| is_one && self.seed.is_none())?;
         let private = match &self.workspace {
             WorkspaceWish::None => Private::Nothing,
             WorkspaceWish::Private(_) if self.access == WorkspaceAccess::ReadWrite => {
@@ -420,24 +435,9 @@ impl Work {
             Arc::clone(&live.usage),
         );
         let _phase = live.trace.phase(RunPhase::Build);
-        let record = pipeline::run(Grant::new(request)?, streams, place.host)?;
+        let record = pipeline::run(self.grant(request)?, streams, place.host)?;
         let went_well = record.ending == Ending::Exited { code: 0 };
         Ok((!went_well).then_some(record))
-    }
-}
-
-/// The program, where it was brought along.
-fn asked(task: Task) -> Asked {
-    let code = match task {
-        Task::Payload(sealed) => match &sealed.payload().task {
-            ContractTask::Wasm(task) => Some(task.module()),
-            ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => None,
-        },
-        Task::Command(_) | Task::Project(_) => None,
-    };
-    Asked {
-        code,
-        ..Asked::default()
     }
 }
 

@@ -92,6 +92,9 @@ pub struct Closing {
     /// What went out and came in, where the run had a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkRecord>,
+    /// What was fixed, and how, where the run had to give the same each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub determinism: Option<BTreeMap<String, String>>,
 }
 
 /// What a program wrote to one stream, before anything was taken out or cut.

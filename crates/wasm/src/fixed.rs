@@ -10,7 +10,6 @@ use rand_core::TryRng;
 use tokio::runtime::{Builder, Runtime};
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
 
-use crate::prepare::Kind;
 use crate::settings::Determinism;
 
 /// 2000-01-01T00:00:00Z: no program is older, and none takes it for an unset clock.
@@ -22,14 +21,9 @@ const STEP: u64 = 1_000;
 pub(crate) fn account(
     determinism: Determinism,
     instructions: Option<u64>,
-    kind: Option<Kind>,
 ) -> Option<BTreeMap<String, String>> {
     let Determinism::Exact { seed } = determinism else {
         return None;
-    };
-    let directories = match kind {
-        Some(Kind::Component) => "as the host lists them",
-        Some(Kind::Module) | None => "in the order of names; times and inode numbers are fixed",
     };
     let mut fixed: BTreeMap<String, String> = [
         ("clock", "virtual, from 2000-01-01T00:00:00Z".to_owned()),
@@ -37,7 +31,10 @@ pub(crate) fn account(
             "cpu_time",
             "instructions, 1,000,000,000 for a second".to_owned(),
         ),
-        ("directories", directories.to_owned()),
+        (
+            "directories",
+            "in the order of names; times and inode numbers are fixed".to_owned(),
+        ),
         ("nan", "canonical".to_owned()),
         ("random", format!("from seed {seed}")),
         ("stdin", "read whole before the start".to_owned()),

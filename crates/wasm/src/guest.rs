@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use cofferdam_contract::request::{MountAccess, Request, Workspace, WorkspaceAccess};
-use cofferdam_contract::units::Cap;
+use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::error::EngineError;
 use rustix::io::Errno;
 use rustix::process::Resource;
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder, WasiCtxView, WasiView};
 
+use crate::component_files::Listings;
 use crate::memory::MemoryAccount;
 use crate::steady::Met;
 
@@ -19,6 +20,8 @@ pub(crate) struct Guest {
     pub(crate) memory: MemoryAccount,
     /// For deterministic runs.
     pub(crate) met: Met,
+    /// Of a component.
+    pub(crate) listings: Listings,
 }
 
 impl WasiView for Guest {
@@ -31,6 +34,8 @@ impl WasiView for Guest {
 const BESIDES_FILES: u64 = 64;
 /// Of the descriptors that this process may have.
 const SHARE_OF_DESCRIPTORS: u64 = 4;
+/// Of randomness at once.
+const LARGEST_ANSWER: u64 = 64 << 20;
 
 impl Guest {
     pub(crate) fn new(mut wasi: WasiCtxBuilder, request: &Request) -> Self {
@@ -49,6 +54,7 @@ impl Guest {
             wasi,
             memory: MemoryAccount::new(request.limits.memory),
             met: Met::default(),
+            listings: Listings::default(),
         }
     }
 }
@@ -58,7 +64,8 @@ pub(crate) fn world(request: &Request) -> Result<WasiCtxBuilder, EngineError> {
     let mut wasi = WasiCtxBuilder::new();
     wasi.allow_tcp(false)
         .allow_udp(false)
-        .allow_ip_name_lookup(false);
+        .allow_ip_name_lookup(false)
+        .max_random_size(largest_answer(request));
     for argument in &request.argv {
         wasi.arg(argument.to_string_lossy());
     }
@@ -84,6 +91,12 @@ pub(crate) fn world(request: &Request) -> Result<WasiCtxBuilder, EngineError> {
         give(&mut wasi, &mount.source, &inside, perms)?;
     }
     Ok(wasi)
+}
+
+/// What a component is given at once is made outside of its memory first, and it has no room for more than that.
+fn largest_answer(request: &Request) -> u64 {
+    let room = request.limits.memory.at_most().map(Bytes::get);
+    room.map_or(LARGEST_ANSWER, |room| room.min(LARGEST_ANSWER))
 }
 
 fn give(

@@ -6,6 +6,7 @@
 mod cache;
 mod calls;
 pub mod compile;
+mod component_files;
 mod engines;
 mod fixed;
 mod guest;

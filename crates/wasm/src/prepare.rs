@@ -13,6 +13,7 @@ use wasmtime_wasi::p2::bindings::CommandPre;
 
 use crate::cache::{Cache, Name};
 use crate::calls;
+use crate::component_files;
 use crate::engines::{self, Flavour};
 use crate::guest::Guest;
 use crate::load::{self, Genuine, Loaded};
@@ -29,21 +30,7 @@ pub(crate) enum Program {
     Component(CommandPre<Guest>),
 }
 
-/// Which of the two it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Module,
-    Component,
-}
-
 impl Program {
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Self::Module(_) => Kind::Module,
-            Self::Component(_) => Kind::Component,
-        }
-    }
-
     /// How many memories it starts with. Each may hold a descriptor for as long as the program is kept.
     pub(crate) fn memories(&self) -> u64 {
         let needs = match self {
@@ -259,6 +246,7 @@ impl Place {
                 let linker = once(&self.components, || {
                     let mut linker = component::Linker::new(&self.engine);
                     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+                    component_files::lay_over(&mut linker, self.flavour)?;
                     Ok(linker)
                 })?;
                 let pre = linker.instantiate_pre(&component)?;

@@ -26,7 +26,7 @@ use crate::guest::{self, Guest};
 use crate::held;
 use crate::outcome::{self, Evidence, Said, Settled};
 use crate::pace::{self, Clock, Pace};
-use crate::prepare::{Kind, Pantry, Program, Ready};
+use crate::prepare::{Pantry, Program, Ready};
 use crate::runtime::{self, Waiting};
 use crate::settings::{Determinism, Settings};
 use crate::stdio::{self, Shared, Stopped};
@@ -53,7 +53,6 @@ struct Done {
     usage: Usage,
     /// Instructions that it took, where they were counted.
     instructions: Option<u64>,
-    kind: Option<Kind>,
 }
 
 impl std::fmt::Debug for Wasm {
@@ -122,10 +121,10 @@ impl Wasm {
             usage: done.usage,
             enforced_by,
             isolation,
+            determinism: fixed::account(determinism, done.instructions),
         };
         let mut record = shared.into_ledger().close(&request, outcome, cancel)?;
         record.trap = done.settled.trap;
-        record.determinism = fixed::account(determinism, done.instructions, done.kind);
         Ok(record)
     }
 
@@ -254,7 +253,6 @@ async fn run_program(
         settled,
         usage: used,
         instructions,
-        kind: Some(ready.program.kind()),
     })
 }
 
@@ -335,7 +333,6 @@ impl Done {
             settled: Settled { ending, trap: None },
             usage: Usage::default(),
             instructions: None,
-            kind: None,
         }
     }
 }

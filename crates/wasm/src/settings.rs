@@ -33,6 +33,7 @@ pub struct Compiler {
 pub struct CompileBounds {
     /// The code itself.
     pub code: Bytes,
+    /// Of the largest code; see [`CompileBounds::memory_for`].
     pub memory: Bytes,
     pub cpu_time: Duration,
     pub wall_time: Duration,
@@ -72,6 +73,17 @@ impl Settings {
             instances: Instances::OnDemand,
             stack: Self::STACK,
         }
+    }
+}
+
+impl CompileBounds {
+    /// Little code needs little, and gets little: a compiler that takes gigabytes over it was led to.
+    pub fn memory_for(&self, code: usize) -> Bytes {
+        const LEAST: u64 = 256 << 20;
+        const FOR_EACH_BYTE: u64 = 128;
+        let code = u64::try_from(code).unwrap_or(u64::MAX);
+        let needs = LEAST.saturating_add(code.saturating_mul(FOR_EACH_BYTE));
+        self.memory.min(Bytes::new(needs))
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a deterministic run sees of files: directories in the order of names, times that are always the same, inode numbers in the order in which they are met. Laid over the calls
 //! of preview 1.
 
+use std::collections::HashMap;
+
 use wasmtime::{Caller, Extern, Linker};
 use wasmtime_wasi::p1::types::{Errno, Error, Fd, Filestat, Lookupflags};
 use wasmtime_wasi::p1::wasi_snapshot_preview1::WasiSnapshotPreview1 as _;
@@ -19,16 +21,12 @@ const HOSTCALL: usize = 128 << 20;
 
 /// The files that a run has met, in this order.
 #[derive(Debug, Default)]
-pub(crate) struct Met(Vec<(u64, u64)>);
+pub(crate) struct Met(HashMap<(u64, u64), u64>);
 
 impl Met {
-    fn number(&mut self, device: u64, inode: u64) -> u64 {
-        let found = self.0.iter().position(|met| *met == (device, inode));
-        let at = found.unwrap_or_else(|| {
-            self.0.push((device, inode));
-            self.0.len() - 1
-        });
-        at as u64 + 1
+    pub(crate) fn number(&mut self, device: u64, inode: u64) -> u64 {
+        let next = self.0.len() as u64 + 1;
+        *self.0.entry((device, inode)).or_insert(next)
     }
 }
 

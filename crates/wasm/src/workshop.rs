@@ -50,7 +50,8 @@ pub(crate) fn compile(
     let result = rustix::fs::memfd_create("compiled", MemfdFlags::CLOEXEC).map_err(system)?;
     let mut result = File::from(result);
     let to = result.try_clone().map_err(|error| system(errno(&error)))?;
-    let grant = Grant::new(request(flavour, settings)).map_err(EngineError::from)?;
+    let memory = settings.compile.memory_for(code.len());
+    let grant = Grant::new(request(flavour, settings, memory)).map_err(EngineError::from)?;
     let streams = Streams {
         stdin: Input::Bytes(code),
         stdout: Sink::Pass { to: to.into() },
@@ -64,7 +65,7 @@ pub(crate) fn compile(
     };
     let record = pipeline::run(grant, streams, host)?;
     let complaint = record.stderr.bytes().unwrap_or_default();
-    judge(&record.ending, &complaint, settings)?;
+    judge(&record.ending, &complaint, memory)?;
     let mut bytes = Vec::new();
     result
         .rewind()
@@ -73,7 +74,7 @@ pub(crate) fn compile(
     Ok(Genuine::vouched(bytes))
 }
 
-fn request(flavour: Flavour, settings: &Settings) -> Request {
+fn request(flavour: Flavour, settings: &Settings, memory: Bytes) -> Request {
     let bounds = &settings.compile;
     let compiler = &settings.compiler;
     let args = compiler.args.iter().cloned();
@@ -87,7 +88,7 @@ fn request(flavour: Flavour, settings: &Settings) -> Request {
         limits: Limits {
             wall_time: Cap::AtMost(bounds.wall_time),
             cpu_time: Cap::AtMost(bounds.cpu_time),
-            memory: Cap::AtMost(bounds.memory),
+            memory: Cap::AtMost(memory),
             output: Cap::AtMost(bounds.result),
             processes: Cap::AtMost(8),
             disk: Cap::AtMost(Bytes::new(1 << 20)),
@@ -107,7 +108,7 @@ fn request(flavour: Flavour, settings: &Settings) -> Request {
     }
 }
 
-fn judge(ending: &Ending, complaint: &[u8], settings: &Settings) -> Result<(), Unmade> {
+fn judge(ending: &Ending, complaint: &[u8], memory: Bytes) -> Result<(), Unmade> {
     let failed = |kind, message: String| {
         Err(Unmade::Failed(SetupFailure {
             kind,
@@ -116,7 +117,6 @@ fn judge(ending: &Ending, complaint: &[u8], settings: &Settings) -> Result<(), U
             errno: None,
         }))
     };
-    let bounds = &settings.compile;
     match ending {
         Ending::Exited { code: 0 } => Ok(()),
         Ending::Exited { .. } => {
@@ -141,8 +141,7 @@ fn judge(ending: &Ending, complaint: &[u8], settings: &Settings) -> Result<(), U
         Ending::Signaled { signal } => failed(
             SetupFailureKind::ProgramNotExecutable,
             format!(
-                "the module cannot be compiled: the compiler was ended by signal {signal} within {} of memory; make it smaller",
-                bounds.memory
+                "the module cannot be compiled: the compiler was ended by signal {signal} within {memory} of memory; make it smaller"
             ),
         ),
         Ending::NeverStarted(why) => failed(

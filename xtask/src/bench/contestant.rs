@@ -192,6 +192,11 @@ impl Contestant {
         Self::new("bubblewrap", privilege, &[BUBBLEWRAP, program].concat())
     }
 
+    /// Its command line.
+    pub(super) fn words(&self) -> &[OsString] {
+        &self.words
+    }
+
     /// Ready to start. The environment is small and the same for all: cargo's own would slow the dynamic loader of some contestants
     /// and not of others.
     pub(super) fn command(&self) -> Command {

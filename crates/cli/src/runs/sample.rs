@@ -83,6 +83,7 @@ pub(crate) fn closing(ending: EndingRecord) -> Closing {
         artifacts: vec![artifact("dist/app.js", b"1")],
         results: None,
         network: None,
+        determinism: None,
         left_out: vec![LeftOut {
             path: "big.bin".to_owned(),
             why: "larger than 10 MiB".to_owned(),

@@ -196,6 +196,12 @@ fn isolation(page: &mut Page, closing: &Closing) {
     if let Some(told) = &closing.network {
         network(page, told);
     }
+    if let Some(told) = &closing.determinism {
+        page.section("THE SAME EACH TIME");
+        for (item, how) in told {
+            page.field(item, how);
+        }
+    }
 }
 
 fn network(page: &mut Page, told: &NetworkRecord) {

@@ -6,7 +6,7 @@ use cofferdam_testkit::{Need, Way, host};
 use crate::{run_args, wat};
 
 /// Prints everything that usually differs: times, sleeps, random bytes, addresses, NaNs.
-const NOISY: &str = r#"
+pub(crate) const NOISY: &str = r#"
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -136,7 +136,7 @@ fn cpu_time_is_counted_in_instructions_and_ends_at_the_same_one() {
 }
 
 /// Lists a directory and says what it knows of each file.
-const LISTING: &str = r#"
+pub(crate) const LISTING: &str = r#"
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@ use cofferdam_testkit::{Need, Way, host};
 use crate::run_args;
 
 /// `PROGRAM read|write|list|link|make PATH…` and what the system says to it.
-const TOOL: &str = r#"
+pub(crate) const TOOL: &str = r#"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -57,6 +57,23 @@ fn calls_with_addresses_outside_of_memory_are_errors_and_nothing_else() {
 }
 
 #[test]
+fn no_program_waits_where_the_clock_cannot_reach_it() {
+    let host = host!();
+    // Shared memory is refused, and memory of one's own is nothing to wait for.
+    let shared = r#"(module (memory 1 1 shared) (func (export "_start")
+        (drop (memory.atomic.wait32 (i32.const 0) (i32.const 0) (i64.const -1)))))"#;
+    let own = shared.replace("1 1 shared", "1");
+    for (name, text) in [("shared", shared), ("own", &own)] {
+        let flags = ["--timeout", "20s"];
+        let run = host.json(run_args(&flags, &wat(&host, name, text), &[]));
+        assert!(
+            ["never_started", "signaled"].contains(&run.ending()),
+            "{run:#?}"
+        );
+    }
+}
+
+#[test]
 fn no_network_is_there_to_be_used() {
     let host = host!();
     let text = r#"(module

@@ -8,6 +8,7 @@
 )]
 
 mod cache;
+mod components;
 mod deterministic;
 mod files;
 mod hostile;

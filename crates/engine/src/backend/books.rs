@@ -42,6 +42,7 @@ pub(super) struct Entry {
     /// `None` for a run without network.
     pub(super) network: Option<NetworkRecord>,
     pub(super) changes: Option<Vec<Change>>,
+    pub(super) determinism: Option<BTreeMap<String, String>>,
 }
 
 /// Names the run, and refuses what could not be written down.
@@ -86,6 +87,7 @@ impl Books {
             ended_at: whole_micros(Timestamp::now()),
         });
         record.network = entry.network;
+        record.determinism = entry.determinism;
         record.unrecorded = self
             .recorder
             .and_then(|recorder| recorder.finish(&record, None, cancel));

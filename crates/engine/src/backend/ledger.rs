@@ -59,6 +59,8 @@ pub struct Outcome {
     pub usage: Usage,
     pub enforced_by: Enforcement,
     pub isolation: BTreeMap<String, String>,
+    /// What was fixed, where the run had to give the same each time.
+    pub determinism: Option<BTreeMap<String, String>>,
 }
 
 impl Ledger {
@@ -154,6 +156,7 @@ impl Ledger {
             denials: Vec::new(),
             network: None,
             changes: None,
+            determinism: outcome.determinism,
         };
         books.close(entry, cancel)
     }

@@ -186,6 +186,7 @@ impl OpenRun {
             denials: end.denials,
             network: end.network,
             changes: end.changes,
+            determinism: None,
         };
         let books = Books {
             birth: self.birth,

@@ -117,6 +117,7 @@ pub(super) fn closing(record: &RunRecord, mut collected: Collected) -> Closing {
         left_out: collected.left_out,
         results: None,
         network: record.network.clone(),
+        determinism: record.determinism.clone(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cofferdam_contract::ending::{Ending, StopCause, Stream};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::{CapturedStream, FinishedRun, RunRecord};
-use cofferdam_contract::request::{BackendName, Grant, WorkspaceAccess};
+use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
 use cofferdam_engine::pipeline::{self, KeptFiles};
@@ -169,7 +169,7 @@ fn run_one(
     let mut streams = streams(&request, stdin, recording, cancel, usage);
     let channel = work.channel();
     streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
-    let mut record = pipeline::run(Grant::new(request)?, streams, place.host)?;
+    let mut record = pipeline::run(work.grant(request)?, streams, place.host)?;
     let answer = language::answer(channel, &record);
     record.result = None;
     // Nobody is shown them, and there may be very many.
@@ -232,5 +232,7 @@ fn together(
         ended_at: Timestamp::now(),
     });
     record.usage = used(records().map(|record| &record.usage));
+    // Of the first, which says it of all of them: each began anew.
+    record.determinism = first.and_then(|record| record.determinism.clone());
     record
 }

@@ -195,6 +195,7 @@ pub(super) fn close(
         results,
         // Its steps are runs of their own, and have none.
         network: None,
+        determinism: None,
     };
     journal.finish(closing).err().map(|error| error.to_string())
 }

@@ -57,6 +57,11 @@ pub(crate) struct ExecuteRequest {
     /// The same answer each time: one that is known may be given instead of a run.
     #[serde(default)]
     pub(crate) pure: bool,
+    /// Run it so that it gives the same each time: fixed time, seeded randomness, and more, which `determinism` tells item by item.
+    #[serde(default)]
+    pub(crate) deterministic: bool,
+    /// Where randomness begins in a deterministic run; 0 unless said.
+    pub(crate) seed: Option<u64>,
 }
 
 /// What became of it.
@@ -78,6 +83,9 @@ pub(crate) struct ExecuteAnswer {
     /// The run that gave this answer first, where no run was made for it; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cached: Option<CachedFrom>,
+    /// What was fixed for a run that was asked to be deterministic, and how; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) determinism: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -178,6 +186,8 @@ impl ExecuteRequest {
             wait: true,
             image: self.image,
             pure: self.pure,
+            deterministic: self.deterministic,
+            seed: self.seed,
             ..RunRequest::default()
         })
     }
@@ -255,6 +265,7 @@ pub(crate) fn told(
             .map(|artifact| artifact.path.clone())
             .collect(),
         cached: record.cached.clone(),
+        determinism: record.determinism.clone(),
     })
 }
 

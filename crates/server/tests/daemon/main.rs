@@ -5,6 +5,7 @@ mod bounds;
 mod callbacks;
 mod collector;
 mod defaults;
+mod determinism;
 mod events;
 mod http;
 mod inputs;

@@ -186,6 +186,7 @@ fn outcome(random: &mut Random, at: Timestamp, wall_ms: f64) -> Outcome {
     Outcome::Ended(Box::new(Closing {
         results: None,
         network: None,
+        determinism: None,
         ended_at: at + SignedDuration::try_from_secs_f64(wall_ms / 1000.0).unwrap_or_default(),
         ending,
         exit_code,

@@ -51,6 +51,7 @@ fn run(artifacts: Vec<Artifact>) -> StoredRun {
         outcome: Outcome::Ended(Box::new(Closing {
             results: None,
             network: None,
+            determinism: None,
             ended_at: Timestamp::UNIX_EPOCH,
             ending: EndingRecord::Exited,
             exit_code: Some(0),

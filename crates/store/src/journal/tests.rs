@@ -62,6 +62,7 @@ pub(crate) fn closing() -> Closing {
         left_out: Vec::new(),
         results: None,
         network: None,
+        determinism: None,
     }
 }
 

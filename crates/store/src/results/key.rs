@@ -154,8 +154,8 @@ impl KeyParts {
         Ok(())
     }
 
-    /// The file that is run: also one that was replaced in its place.
-    fn program(&mut self, program: &Path) {
+    /// A file that is run, or compiles what is run: also one that was replaced in its place.
+    pub fn program(&mut self, program: &Path) {
         const SEARCHED: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin"];
         let candidates: Vec<_> = if program.is_absolute() {
             vec![program.to_owned()]

@@ -95,6 +95,7 @@ pub(crate) fn closing(ending: EndingRecord, exit_code: Option<i32>, wall_ms: f64
     Closing {
         results: None,
         network: None,
+        determinism: None,
         ended_at: Timestamp::from_second(nth_second(0)).unwrap_or_default(),
         ending,
         exit_code,

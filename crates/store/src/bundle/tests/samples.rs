@@ -61,6 +61,7 @@ pub(super) fn closing(artifacts: Vec<Artifact>) -> Closing {
     Closing {
         results: None,
         network: None,
+        determinism: None,
         ended_at: at(1),
         ending: EndingRecord::Exited,
         exit_code: Some(0),
