@@ -14,6 +14,7 @@ use cofferdam_contract::request::{Gpus, Request, Workspace};
 use cofferdam_contract::units::{Bytes, Cap};
 
 use crate::daemon::{Flavour, Maker};
+use crate::files::Carried;
 use crate::image::Image;
 use crate::owner::Owner;
 use crate::settings::{Init, Settings};
@@ -78,6 +79,9 @@ pub(crate) fn check(request: &Request) -> Result<(), Problems> {
     }
     if let Some(cwd) = &request.cwd {
         look("cwd".to_owned(), cwd.as_os_str());
+    }
+    for (index, mount) in request.mounts.iter().enumerate() {
+        look(format!("mounts[{index}].target"), mount.target.as_os_str());
     }
     Problems::check(found)
 }
@@ -243,40 +247,37 @@ fn scratch_options(disk: Cap<Bytes>, flavour: Flavour) -> String {
     options
 }
 
-/// The workspace is a volume without a name, which goes with its container. Volumes that the image asks for would be writable without any limit: they are empty
-/// and read-only.
+/// The workspace and what else is carried in are volumes without a name, which go with their container. Volumes that the image asks for would be writable without any
+/// limit: they are empty and read-only.
 fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
-    let own = |target: &String| target.trim_end_matches('/') == Workspace::INSIDE;
-    let mut mounts: Vec<Mount> = wish
-        .image
-        .volumes
-        .iter()
-        .filter(|target| !own(target) && target.trim_end_matches('/') != SCRATCH)
-        .map(|target| Mount {
-            target: Some(target.clone()),
-            typ: Some(MountType::TMPFS),
-            read_only: Some(true),
-            tmpfs_options: Some(MountTmpfsOptions {
-                size_bytes: Some(signed(PAGE)),
-                ..Default::default()
-            }),
+    let carried = Carried::all(wish.request);
+    let is_own = |target: &String| {
+        let target = target.trim_end_matches('/');
+        target == SCRATCH || carried.iter().any(|each| each.inside == target)
+    };
+    let empty = wish.image.volumes.iter().filter(|target| !is_own(target));
+    let empty = empty.map(|target| Mount {
+        target: Some(target.clone()),
+        typ: Some(MountType::TMPFS),
+        read_only: Some(true),
+        tmpfs_options: Some(MountTmpfsOptions {
+            size_bytes: Some(signed(PAGE)),
             ..Default::default()
-        })
-        .collect();
-    if wish.request.workspace.is_some() {
-        mounts.push(Mount {
-            target: Some(Workspace::INSIDE.to_owned()),
-            typ: Some(MountType::VOLUME),
-            read_only: Some(false),
-            volume_options: Some(MountVolumeOptions {
-                no_copy: Some(true),
-                labels: Some(labels(wish)),
-                ..Default::default()
-            }),
+        }),
+        ..Default::default()
+    });
+    let volumes = carried.iter().map(|each| Mount {
+        target: Some(each.inside.clone()),
+        typ: Some(MountType::VOLUME),
+        read_only: Some(false),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            labels: Some(labels(wish)),
             ..Default::default()
-        });
-    }
-    mounts
+        }),
+        ..Default::default()
+    });
+    empty.chain(volumes).collect()
 }
 
 fn labels(wish: &Wish<'_>) -> HashMap<String, String> {

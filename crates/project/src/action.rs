@@ -29,6 +29,15 @@ pub struct Options {
     pub fail_fast: FailFast,
     pub coverage: Coverage,
     pub reach: Reach,
+    pub trust: Trust,
+}
+
+/// Whether a tool may execute parts of the project where there are no walls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Trust {
+    Yes,
+    #[default]
+    No,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,6 +92,8 @@ pub struct Step {
     pub output: Output,
     /// Shorter than what the caller allows, where the project says so.
     pub at_most: Option<Duration>,
+    /// Files of ours that lie in the directory for reports when it starts: name and contents.
+    pub aids: Vec<(&'static str, &'static str)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -282,6 +293,7 @@ impl Step {
             speakers: Vec::new(),
             output: Output::ForPeople,
             at_most: None,
+            aids: Vec::new(),
         }
     }
 
@@ -312,6 +324,11 @@ impl Step {
 
     pub(crate) fn covered(mut self, name: &'static str, format: CoverageFormat) -> Self {
         self.coverage = Some(CoverageAt { name, format });
+        self
+    }
+
+    pub(crate) fn aid(mut self, name: &'static str, contents: &'static str) -> Self {
+        self.aids.push((name, contents));
         self
     }
 

@@ -94,7 +94,7 @@ fn a_node_workspace_has_members_and_a_manager_by_its_lock_file() {
         "the workspace and the one that it leaves out"
     );
     let tested = argv(Action::Test, &detection, 0);
-    assert_eq!(tested[0][..4], ["pnpm", "run", "test", "--"]);
+    assert_eq!(tested[0][..4], ["pnpm", "run", "test", "--ci"]);
     assert!(
         tested[0].contains(&"--outputFile=/reports/jest.json".to_owned()),
         "{tested:?}"
@@ -118,7 +118,13 @@ fn restoring_without_network_never_waits_for_one() {
     );
     assert_eq!(
         with(&[("yarn.lock", "")]),
-        ["yarn", "install", "--frozen-lockfile", "--offline"]
+        [
+            "yarn",
+            "install",
+            "--non-interactive",
+            "--frozen-lockfile",
+            "--offline"
+        ]
     );
 }
 

@@ -7,6 +7,7 @@ use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Streams};
 use cofferdam_engine::pool::Seat;
 use cofferdam_store::DataDir;
+use cofferdam_workshop::Carrier;
 
 /// The verb of our own binary that compiles WebAssembly.
 pub const COMPILE_VERB: &str = "wasm-compile";
@@ -142,6 +143,18 @@ impl Backends {
     ) -> Result<RunRecord, EngineError> {
         let why = "this binary was built without it".to_owned();
         Err(unavailable(BackendName::Wasm, why))
+    }
+}
+
+/// For the steps of a project.
+impl Carrier for Backends {
+    fn run(
+        &self,
+        grant: Grant,
+        streams: Streams<'_>,
+        host: &Host,
+    ) -> Result<RunRecord, EngineError> {
+        Self::run(self, None, &Asked::default(), grant, streams, host)
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Open {
 }
 
 /// A step that is over.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Found {
     /// `None` where no tests were expected.
     pub(crate) tests: Option<TestReport>,
@@ -56,13 +56,23 @@ impl Ears {
     }
 }
 
+impl Ears {
+    /// The same once nobody else asks any more, without a second copy of it all.
+    pub(crate) fn take(ears: &Mutex<Self>) -> Found {
+        let _ = Self::found(ears);
+        let mut ears = ears.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *ears, Self::Lost) {
+            Self::Heard(found) => Arc::unwrap_or_clone(found),
+            Self::Open(_) | Self::Lost => Found::default(),
+        }
+    }
+}
+
 impl Open {
     fn finish(self) -> Found {
         let (stdout, stderr) = (self.stdout.said(), self.stderr.said());
-        let problem = |error: std::io::Error| TestReport {
-            tests: Vec::new(),
-            problems: vec![format!("the directory of the reports: {error}")],
-            cut: Some(format!("the directory of the reports: {error}")),
+        let problem = |error: std::io::Error| {
+            TestReport::unreadable(format!("the directory of the reports: {error}"))
         };
         let tests = (!self.reports.is_empty()).then(|| match Beneath::open(&self.own) {
             Ok(own) => {

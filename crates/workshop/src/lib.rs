@@ -4,6 +4,7 @@
 mod act;
 mod attempts;
 pub mod cache;
+mod carrier;
 mod compared;
 mod coverage;
 mod ears;
@@ -22,10 +23,11 @@ mod tools;
 mod watcher;
 
 pub use act::{Wish, act};
-pub use attempts::Attempts;
+pub use attempts::{Attempts, Tried};
+pub use carrier::{Carrier, Engine};
 pub use compared::{Slower, TestsDiff, compare};
 pub use error::WorkError;
-pub use outcome::{Ended, Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
+pub use outcome::{Counting, Ended, Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
 pub use own::{commands, task};
 pub use shelf::Shelf;
 pub use step::{Bench, Spent};

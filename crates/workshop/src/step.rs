@@ -18,9 +18,7 @@ use cofferdam_contract::request::{
 };
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{
-    self, Evidence, Input, LiveUsage, OnLimit, Results, Sink, Streams,
-};
+use cofferdam_engine::pipeline::{Evidence, Input, LiveUsage, OnLimit, Results, Sink, Streams};
 use cofferdam_project::action::{Output, Place, ReportAt};
 use cofferdam_project::diagnostic;
 use cofferdam_project::report::{MAX_REPORT, Status, Tally, TestReport};
@@ -31,6 +29,7 @@ use cofferdam_store::{DataDir, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::cache::{self, Side, Use};
+use crate::carrier::Carrier;
 use crate::coverage;
 use crate::ears::{Ears, Found, Open};
 use crate::error::WorkError;
@@ -69,6 +68,7 @@ pub struct Bench<'a> {
     /// What a step takes while it runs.
     pub usage: Option<Arc<LiveUsage>>,
     pub watcher: Arc<dyn Watcher>,
+    pub carrier: Arc<dyn Carrier>,
 }
 
 /// What the steps before have used.
@@ -136,6 +136,9 @@ impl Bench<'_> {
             Shelf::Shared => Vec::new(),
         };
         let _held = cache::hold(&self.cache, &uses, self.cancel, &|_| ())?;
+        for (name, contents) in &step.aids {
+            reports.place(name, contents.as_bytes(), 0o644)?;
+        }
         let project = self.beneath(&self.root)?;
         let before = Before::look(&project, &step.reports);
         let request = self.request(step, tools, reports.path());
@@ -145,7 +148,8 @@ impl Bench<'_> {
         let stdout = tally(&step.reports, &Place::Stdout);
         let stderr = tally(&step.reports, &Place::Stderr);
         let is_heard = stdout.is_some() || stderr.is_some();
-        let follow = match is_heard {
+        // What a container writes is seen when it has ended.
+        let follow = match is_heard || self.backend == BackendName::Docker {
             true => None,
             false => self.follow(&step.reports, reports.path()),
         };
@@ -187,12 +191,11 @@ impl Bench<'_> {
             recording,
             usage: self.usage.clone(),
         };
-        let record = pipeline::run(grant, streams, self.host)?;
+        let record = self.carrier.run(grant, streams, self.host)?;
         drop(follow);
         self.spend(&record);
         self.watcher.ended(&record);
-        let found = Ears::found(&ears).unwrap_or_default();
-        let mut outcome = self.outcome(step, &record, &found, attempt);
+        let mut outcome = self.outcome(step, &record, Ears::take(&ears), attempt);
         let root = self.places(Path::new("")).root;
         outcome.coverage = step
             .coverage
@@ -229,18 +232,19 @@ impl Bench<'_> {
             .map_err(|error| WorkError::io(ErrorCode::Internal, "cannot listen to a tool", &error))
     }
 
-    fn outcome(&self, step: &Step, record: &RunRecord, found: &Found, attempt: u32) -> StepOutcome {
+    fn outcome(&self, step: &Step, record: &RunRecord, found: Found, attempt: u32) -> StepOutcome {
         let Found {
             tests,
             stdout,
             stderr,
         } = found;
         let root = self.places(Path::new("")).root;
-        let mut said = String::from_utf8_lossy(stdout).into_owned();
-        said.push('\n');
-        said.push_str(&String::from_utf8_lossy(stderr));
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&stdout),
+            String::from_utf8_lossy(&stderr),
+        );
         let dir = below(&step.cwd, &root);
-        let mut diagnostics = diagnostic::read(&step.speakers, &said, &root);
+        let mut diagnostics = diagnostic::read(&step.speakers, &[&stdout, &stderr], &root);
         for found in &mut diagnostics {
             // Tools name files as seen from where they were started.
             if let Some(file) = found.file.as_mut().filter(|file| !file.starts_with('/'))
@@ -265,9 +269,9 @@ impl Bench<'_> {
         diagnostics.retain(|found| !failed.contains(&(found.file.clone(), found.line)));
         let (verdict, detail) = judge(record, tests.as_ref());
         let is_silent =
-            diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.tests.is_empty());
+            diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.counts().total == 0);
         let is_bad = !matches!(verdict, Verdict::Passed | Verdict::Nothing);
-        let mut outcome = StepOutcome {
+        StepOutcome {
             argv: step.argv.clone(),
             index: 0,
             run_id: record.run_id.clone(),
@@ -277,12 +281,13 @@ impl Bench<'_> {
             verdict,
             detail,
             diagnostics,
-            tests: None,
+            tests: tests.map(|tests| told(tests, &root)),
             coverage: None,
-            said: (is_bad && is_silent).then(|| tail(said.trim_end(), SAID)),
-        };
-        outcome.tests = tests.clone().map(|tests| told(tests, &root));
-        outcome
+            said: (is_bad && is_silent).then(|| {
+                let both = format!("{}\n{}", tail(&stdout, SAID), tail(&stderr, SAID));
+                tail(both.trim_end(), SAID)
+            }),
+        }
     }
 
     fn request(&self, step: &Step, tools: &Tools, reports: &Path) -> Request {

@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use cofferdam_testkit::{Need, Way, host};
+use cofferdam_testkit::{Host, Need, Way, host};
 
-use crate::fixture::{act, act_with, counts, project};
+use crate::fixture::{PATIENCE, act, act_with, counts, project};
 
 const MEMBERS: &[(&str, &str)] = &[
     (
@@ -49,7 +50,7 @@ const MEMBERS: &[(&str, &str)] = &[
 ];
 
 /// Kept between runs of the tests, so that the registry is asked once.
-fn kept(name: &str) -> PathBuf {
+pub(crate) fn kept(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("project-caches")
         .join(name);
@@ -102,6 +103,60 @@ fn npm_packages_are_fetched_into_a_cache_and_then_everything_works_without_netwo
         (built.code(), &found["file"], &found["code"]),
         (1, &"ts/a.ts".into(), &"TS2322".into()),
         "{built:#?}"
+    );
+    for member in ["jest", "vitest", "mocha"] {
+        told_before_it_was_stopped(&host, &dir, &cache, member);
+    }
+}
+
+/// Tests that hang after one that passed and one that failed: whoever ends them is told of those.
+fn told_before_it_was_stopped(host: &Host, dir: &Path, cache: &Path, member: &str) {
+    let hangs = "async () => { await new Promise((then) => setTimeout(then, 3000)); require('fs').writeFileSync('begun', ''); await new Promise((then) => setTimeout(then, 600000)); }";
+    let (file, text) = match member {
+        "jest" => (
+            "a.test.js",
+            format!(
+                "test('ok', () => {{}}); test('bad', () => expect(1).toBe(2)); test('hangs', {hangs}, 700000);\n"
+            ),
+        ),
+        "vitest" => (
+            "a.test.mjs",
+            format!(
+                "import {{ test, expect }} from 'vitest'; import {{ createRequire }} from 'module'; const require = createRequire(import.meta.url);\ntest('ok', () => {{}}); test('bad', () => expect(1).toBe(2)); test('hangs', {hangs}, 700000);\n"
+            ),
+        ),
+        _ => (
+            "a.js",
+            format!(
+                "it('ok', () => {{}}); it('bad', () => {{ throw new Error('no'); }}); it('hangs', {hangs}).timeout(700000);\n"
+            ),
+        ),
+    };
+    let at = dir.join(member);
+    std::fs::write(at.join(file), text).unwrap();
+    let place = dir.to_str().unwrap();
+    let cache = cache.to_str().unwrap();
+    let args = [
+        "test",
+        place,
+        "--json",
+        "--project",
+        member,
+        "--cache-dir",
+        cache,
+    ];
+    let started = host.launch(args).start();
+    let deadline = Instant::now() + PATIENCE;
+    while !at.join("begun").exists() && !started.is_over() {
+        assert!(Instant::now() < deadline, "{member} does not begin");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    started.signal(rustix::process::Signal::INT);
+    let ended = started.finish_within(PATIENCE);
+    assert_eq!(
+        (ended.code(), counts(&ended)),
+        (130, [2, 1, 1, 0]),
+        "{member}: {ended:#?}"
     );
 }
 

@@ -9,7 +9,7 @@ use cofferdam_project::Action;
 use cofferdam_store::collect::Collected;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_workshop::{
-    Bench, Outcome, Shelf, Together, Verdict, Watcher, Wish, WorkError, act, task,
+    Bench, Engine, Outcome, Shelf, Together, Verdict, Watcher, Wish, WorkError, act, task,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -117,6 +117,7 @@ fn run(
         cancel: cancel.as_ref().map(|cancel| cancel.as_fd()),
         usage: Some(Arc::clone(&live.usage)),
         watcher: Arc::clone(desk) as Arc<dyn Watcher>,
+        carrier: Arc::new(Engine),
     };
     let mut outcome = None;
     if task.restore {
