@@ -15,6 +15,7 @@ use cofferdam_contract::task::{ProjectAction, ProjectTask};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::Recording;
 use cofferdam_project::Action;
+use cofferdam_project::report::Budget;
 use cofferdam_project::report::Counts;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_workshop::{
@@ -104,6 +105,7 @@ pub(crate) fn run(
         usage: None,
         watcher: Arc::clone(&notes) as Arc<dyn Watcher>,
         carrier: Arc::new(Engine),
+        budget: Arc::new(Mutex::new(Budget::default())),
     };
     let outcome = act(&bench, Wish::plain(action))?;
     let records = notes.records.lock().unwrap_or_else(PoisonError::into_inner);

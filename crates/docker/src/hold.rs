@@ -180,7 +180,7 @@ mod tests {
         let mut request = request(&["true"]);
         request.workspace = Some(cofferdam_contract::request::Workspace {
             path: "/x".into(),
-            access: WorkspaceAccess::ReadWrite,
+            access: cofferdam_contract::request::WorkspaceAccess::ReadWrite,
         });
         assert!(enforcement(&request, &[], Watched::No).is_err());
         let held = enforcement(&request, &[], Watched::Yes).unwrap();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::apart::Apart;
 use crate::coverage::{CoverageAt, CoverageFormat};
 use crate::diagnostic::Speaker;
 use crate::model::{Detection, PackageManager};
@@ -94,6 +95,10 @@ pub struct Step {
     pub at_most: Option<Duration>,
     /// Files of ours that lie in the directory for reports when it starts: name and contents.
     pub aids: Vec<(&'static str, &'static str)>,
+    /// What it sees of the project instead of all of it, where there are no walls.
+    pub apart: Option<Apart>,
+    /// Files of the project, relative to the searched directory, that it may write to where there are no walls.
+    pub guards: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,6 +299,8 @@ impl Step {
             output: Output::ForPeople,
             at_most: None,
             aids: Vec::new(),
+            apart: None,
+            guards: Vec::new(),
         }
     }
 

@@ -446,3 +446,41 @@ fn on_the_host_python_only_fetches_and_not_from_within_the_project() {
     let fetch = "python3 -I -m pip download --quiet --only-binary :all: --dest /home/c/pip/wheels setuptools wheel d a>1";
     assert_eq!(told, [("/home/c", fetch.to_owned())]);
 }
+
+#[test]
+fn patterns_of_members_are_bounded_for_the_whole_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let patterns: Vec<String> = (0..150).map(|n| format!("\"a{n}*/b*/c*{n}\"")).collect();
+    let package = format!("{{\"workspaces\": [{}, \"sub\"]}}", patterns.join(","));
+    for n in 0..300 {
+        let at = dir.path().join(format!("p{n}"));
+        std::fs::create_dir_all(at.join("sub")).unwrap();
+        std::fs::write(at.join("package.json"), &package).unwrap();
+        std::fs::write(at.join("sub/package.json"), "{}").unwrap();
+    }
+    let found = detect(dir.path(), &Bounds::default()).unwrap();
+    assert_eq!(found.projects.len(), 600);
+    let workspaces = found
+        .projects
+        .iter()
+        .filter(|project| !project.members.is_empty());
+    assert_eq!(workspaces.count(), 2_000 / 151);
+    assert!(
+        found.notes.iter().any(|note| note.contains("patterns")),
+        "{:?}",
+        found.notes
+    );
+}
+
+#[test]
+fn whoever_has_no_time_any_more_reads_no_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("package.json"), "{}").unwrap();
+    let asked = std::cell::Cell::new(0);
+    let found = detect_until(dir.path(), &Bounds::default(), &|| {
+        asked.set(asked.get() + 1);
+        asked.get() > 1
+    })
+    .unwrap();
+    assert!(found.projects.is_empty(), "{found:?}");
+}

@@ -234,6 +234,10 @@ fn attempts(
         done.index = index;
         let failed = !matches!(done.verdict, Verdict::Passed | Verdict::Nothing);
         let stopped = done.verdict == Verdict::Stopped;
+        // What the tests reach is told of the last attempt.
+        for earlier in outcome.steps.iter_mut().filter(|step| step.index == index) {
+            earlier.coverage = None;
+        }
         outcome.steps.push(done);
         let more = has_tests
             && !stopped

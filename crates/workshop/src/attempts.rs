@@ -194,6 +194,18 @@ impl ProjectOutcome {
                 }
             }
         }
+        // Where not all were kept, those that are not there were tried as often as the others.
+        let steps = || self.steps.iter().filter(|step| step.index == index);
+        let is_cut = |step: &StepOutcome| {
+            let tests = step.tests.as_ref();
+            tests.is_some_and(|tests| tests.beyond().is_some())
+        };
+        if steps().any(is_cut) {
+            let attempts = steps().count();
+            for tried in &mut all {
+                tried.attempts = attempts;
+            }
+        }
         all
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_project::Beneath;
 use cofferdam_project::action::ReportAt;
-use cofferdam_project::report::TestReport;
+use cofferdam_project::report::{Budget, TestReport};
 use serde_json::Value;
 
 use crate::gather::{Before, Left, gather};
@@ -30,6 +30,7 @@ pub(crate) struct Open {
     pub(crate) own: PathBuf,
     pub(crate) before: Before,
     pub(crate) reports: Vec<ReportAt>,
+    pub(crate) budget: Arc<Mutex<Budget>>,
 }
 
 /// A step that is over.
@@ -82,7 +83,10 @@ impl Open {
                     stdout: &stdout,
                     stderr: &stderr,
                 };
-                gather(&self.reports, &self.before, &left)
+                {
+                    let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+                    gather(&self.reports, &self.before, &left, &mut budget)
+                }
             }
             Err(error) => problem(error),
         });

@@ -47,10 +47,15 @@ impl Before {
 }
 
 /// The tests that a step tells of. The first place that holds any counts; files in the project count together. What is kept of all of them is bounded.
-pub(crate) fn gather(reports: &[ReportAt], before: &Before, left: &Left<'_>) -> TestReport {
-    let mut budget = Budget::default();
-    let mut found = first(reports, before, left, &mut budget);
-    found.tell_bounds(&budget);
+pub(crate) fn gather(
+    reports: &[ReportAt],
+    before: &Before,
+    left: &Left<'_>,
+    budget: &mut Budget,
+) -> TestReport {
+    budget.begin();
+    let mut found = first(reports, before, left, budget);
+    found.tell_bounds(budget);
     found
 }
 
@@ -147,6 +152,10 @@ mod tests {
 
     const REPORT: &str = "<testsuite><testcase name='a'/></testsuite>";
 
+    fn read(reports: &[ReportAt], before: &Before, left: &Left<'_>) -> TestReport {
+        gather(reports, before, left, &mut Budget::default())
+    }
+
     fn at(dir: &str) -> Vec<ReportAt> {
         vec![ReportAt {
             place: Place::Project {
@@ -175,24 +184,24 @@ mod tests {
             stdout: b"",
             stderr: b"",
         };
-        assert_eq!(gather(&places, &before, &left).tests.len(), 0);
+        assert_eq!(read(&places, &before, &left).tests.len(), 0);
         std::os::unix::fs::symlink(
             top.path().join("outside.xml"),
             reports.join("TEST-link.xml"),
         )
         .unwrap();
         std::fs::write(reports.join("notes.xml"), REPORT).unwrap();
-        assert_eq!(gather(&places, &before, &left).tests.len(), 0);
+        assert_eq!(read(&places, &before, &left).tests.len(), 0);
         std::fs::write(reports.join("TEST-new.xml"), REPORT).unwrap();
-        assert_eq!(gather(&places, &before, &left).tests.len(), 1);
+        assert_eq!(read(&places, &before, &left).tests.len(), 1);
         // The same name again is new, too.
         std::fs::remove_file(reports.join("TEST-old.xml")).unwrap();
         std::fs::write(reports.join("TEST-old.xml"), REPORT).unwrap();
-        assert_eq!(gather(&places, &before, &left).tests.len(), 2);
+        assert_eq!(read(&places, &before, &left).tests.len(), 2);
         // The whole directory became a link.
         std::fs::rename(&reports, top.path().join("away")).unwrap();
         std::os::unix::fs::symlink(top.path().join("away"), &reports).unwrap();
-        assert_eq!(gather(&places, &before, &left).tests.len(), 0);
+        assert_eq!(read(&places, &before, &left).tests.len(), 0);
     }
 
     #[test]
@@ -215,15 +224,12 @@ mod tests {
             stdout: b"a.py::test_x PASSED [ 50%]\n",
             stderr: b"",
         };
-        let partial = gather(&places, &Before::default(), &left);
+        let partial = read(&places, &Before::default(), &left);
         assert_eq!(
             (partial.tests.len(), partial.tests[0].name.as_str()),
             (1, "test_x")
         );
         std::fs::write(dir.path().join("pytest.xml"), REPORT).unwrap();
-        assert_eq!(
-            gather(&places, &Before::default(), &left).tests[0].name,
-            "a"
-        );
+        assert_eq!(read(&places, &Before::default(), &left).tests[0].name, "a");
     }
 }

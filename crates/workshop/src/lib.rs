@@ -2,6 +2,7 @@
 //! said and reported. Whoever asks looks on through a [`Watcher`]; what is shown to a person, and how, is not decided here.
 
 mod act;
+mod apart;
 mod attempts;
 pub mod cache;
 mod carrier;

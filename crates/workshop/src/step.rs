@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_contract::ending::Stream;
+use cofferdam_contract::ending::{Ending, Stream};
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
@@ -21,13 +21,14 @@ use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, LiveUsage, OnLimit, Results, Sink, Streams};
 use cofferdam_project::action::{Output, Place, ReportAt};
 use cofferdam_project::diagnostic;
-use cofferdam_project::report::{MAX_REPORT, Status, Tally, TestReport};
+use cofferdam_project::report::{Budget, MAX_REPORT, Status, Tally, TestReport};
 use cofferdam_project::{Action, Beneath, Cache, Places, Step};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::apart;
 use crate::cache::{self, Side, Use};
 use crate::carrier::Carrier;
 use crate::coverage;
@@ -69,6 +70,8 @@ pub struct Bench<'a> {
     pub usage: Option<Arc<LiveUsage>>,
     pub watcher: Arc<dyn Watcher>,
     pub carrier: Arc<dyn Carrier>,
+    /// What may still be kept of the tests of all steps together.
+    pub budget: Arc<Mutex<Budget>>,
 }
 
 /// What the steps before have used.
@@ -80,6 +83,23 @@ pub struct Spent {
 
 const INSIDE_CACHES: &str = "/cache";
 const INSIDE_REPORTS: &str = "/reports";
+/// What tools learn of a network from whoever starts them: proxies, and certificates of one's own.
+const NETWORK: [&str; 14] = [
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "CARGO_HTTP_CAINFO",
+];
 /// How much of an output that nobody could understand is repeated.
 const SAID: usize = 4 << 10;
 
@@ -141,7 +161,18 @@ impl Bench<'_> {
         }
         let project = self.beneath(&self.root)?;
         let before = Before::look(&project, &step.reports);
-        let request = self.request(step, tools, reports.path());
+        let mut request = self.request(step, tools, reports.path());
+        let mut apart = None;
+        if self.is_host() {
+            apart::guard(&step.guards, &project)?;
+            if let Some(wanted) = &step.apart {
+                let own = self.reports()?;
+                let top = apart::lay_out(wanted, &project, &own)?;
+                let root = self.places(Path::new("")).root;
+                request.cwd = Some(top.join(below(&step.cwd, &root)));
+                apart = Some((wanted, own));
+            }
+        }
         let grant = Grant::new(request)
             .map_err(|problems| WorkError::problems(ErrorCode::InputInvalid, &problems))?;
         let mut recording = self.watcher.recording()?;
@@ -172,6 +203,7 @@ impl Bench<'_> {
             own: reports.path().to_owned(),
             before,
             reports: step.reports.clone(),
+            budget: Arc::clone(&self.budget),
         })));
         if let Some(recording) = &mut recording {
             let ears = Arc::clone(&ears);
@@ -193,6 +225,9 @@ impl Bench<'_> {
         };
         let record = self.carrier.run(grant, streams, self.host)?;
         drop(follow);
+        if let (Some((wanted, own)), Ending::Exited { code: 0 }) = (&apart, &record.ending) {
+            apart::take_back(wanted, &self.beneath(&self.root)?, own)?;
+        }
         self.spend(&record);
         self.watcher.ended(&record);
         let mut outcome = self.outcome(step, &record, Ears::take(&ears), attempt);
@@ -267,6 +302,9 @@ impl Bench<'_> {
             })
             .collect();
         diagnostics.retain(|found| !failed.contains(&(found.file.clone(), found.line)));
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        diagnostics.truncate(budget.diagnostics(diagnostics.len()));
+        drop(budget);
         let (verdict, detail) = judge(record, tests.as_ref());
         let is_silent =
             diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.counts().total == 0);
@@ -300,6 +338,14 @@ impl Bench<'_> {
                 "PATH".into(),
                 format!("{path}:/usr/local/bin:/usr/bin:/bin").into(),
             );
+        }
+        if self.is_host() {
+            // The way to the caller's network, and whom it is trusted to be.
+            for name in NETWORK {
+                if let Some(value) = std::env::var_os(name) {
+                    set(&mut env, name.into(), value);
+                }
+            }
         }
         for (name, value) in &step.env {
             set(&mut env, name.into(), value.into());

@@ -4,13 +4,14 @@ use std::os::fd::AsFd as _;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::mode::NetworkReach;
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_project::action::Trust;
+use cofferdam_project::report::Budget;
 use cofferdam_project::{Action, limits};
 use cofferdam_store::private_dir;
 use cofferdam_workshop::{Bench, Shelf, Wish, act as carry_out};
@@ -130,6 +131,7 @@ pub(super) fn bench<'a>(
             merged.history,
         )),
         carrier: Arc::new(carrier),
+        budget: Arc::new(Mutex::new(Budget::default())),
     })
 }
 

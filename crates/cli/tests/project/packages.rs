@@ -81,7 +81,10 @@ fn npm_packages_are_fetched_into_a_cache_and_then_everything_works_without_netwo
         &["--json", "--backend", "host"],
     );
     assert_eq!(fetched.code(), 0, "{fetched:#?}");
-    std::fs::remove_dir_all(dir.join("node_modules")).unwrap();
+    assert!(
+        !dir.join("node_modules").exists(),
+        "outside it is only fetched"
+    );
     // Registries that lack packages of other platforms make a lock file that `npm ci` refuses; without one the cache alone decides.
     std::fs::remove_file(dir.join("package-lock.json")).unwrap();
     let installed = act_with(&host, way, "restore", &dir, &cache, &["--json"]);
@@ -192,6 +195,43 @@ fn a_lock_file_is_kept_to_with_and_without_network() {
 }
 
 #[test]
+fn fetching_with_npm_neither_writes_through_links_nor_obeys_the_settings_of_a_project() {
+    let host = host!(Need::Root, Need::Installed("/usr/bin/npm"));
+    let outside = host.workspace(Way::Root);
+    std::fs::write(outside.join("precious"), "x").unwrap();
+    let logs = outside.join("logs");
+    let settings = format!("logs-dir={}\ngit=/no/such/git\n", logs.display());
+    let files = [
+        (
+            "package.json",
+            r#"{"name": "m", "version": "1.0.0", "scripts": {"test": "mocha a.js"}, "devDependencies": {"mocha": "11.7.5"}}"#,
+        ),
+        ("a.js", "it('ok', () => {});\n"),
+        (".npmrc", settings.as_str()),
+    ];
+    let dir = project(&host, Way::Root, &files);
+    std::os::unix::fs::symlink(&outside, dir.join("node_modules")).unwrap();
+    let cache = kept("npm-locked");
+    let fetch = ["--json", "--backend", "host"];
+    for _ in 0..2 {
+        let fetched = act_with(&host, Way::Root, "restore", &dir, &cache, &fetch);
+        assert_eq!(fetched.code(), 0, "{fetched:#?}");
+        let left: Vec<_> = std::fs::read_dir(&outside)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["precious"], "{fetched:#?}");
+    }
+    assert!(dir.join("package-lock.json").is_file());
+    // A lock file that leads elsewhere is not written through either.
+    std::fs::remove_file(dir.join("package-lock.json")).unwrap();
+    std::os::unix::fs::symlink(outside.join("made"), dir.join("package-lock.json")).unwrap();
+    let refused = act_with(&host, Way::Root, "restore", &dir, &cache, &fetch);
+    assert_ne!(refused.code(), 0, "{refused:#?}");
+    assert!(!outside.join("made").exists());
+}
+
+#[test]
 fn crates_are_fetched_into_a_cache_and_used_without_network() {
     let host = host!(Need::Root, Need::Gcc);
     let way = Way::Root;
@@ -222,6 +262,21 @@ fn crates_are_fetched_into_a_cache_and_used_without_network() {
     );
     assert_eq!(fetched.code(), 0, "{fetched:#?}");
     std::fs::remove_dir_all(dir.join(".cargo")).unwrap();
+    let lock = std::fs::read(dir.join("Cargo.lock")).unwrap();
+    std::fs::remove_file(dir.join("Cargo.lock")).unwrap();
+    std::os::unix::fs::symlink("/no/such/lock", dir.join("Cargo.lock")).unwrap();
+    let refused = act_with(
+        &host,
+        way,
+        "restore",
+        &dir,
+        &cache,
+        &["--json", "--backend", "host"],
+    );
+    assert_eq!(refused.code(), 125, "{refused:#?}");
+    assert!(refused.err().contains("no regular file"), "{refused:#?}");
+    std::fs::remove_file(dir.join("Cargo.lock")).unwrap();
+    std::fs::write(dir.join("Cargo.lock"), lock).unwrap();
     let built = act_with(&host, way, "build", &dir, &cache, &["--json"]);
     assert_eq!(built.code(), 0, "{built:#?}");
     let empty = act(&host, way, "build", &dir, &["--json"]);

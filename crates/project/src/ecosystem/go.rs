@@ -62,7 +62,22 @@ impl Runner for Go {
                 .collect()
         };
         Ok(match ask.action {
-            Action::Restore => each(&["mod", "download"]),
+            Action::Restore => {
+                let mut steps = each(&["mod", "download"]);
+                if ask.options.reach == Reach::Host {
+                    let manifests = std::iter::once(&ask.project.manifest);
+                    let manifests = manifests.chain(&ask.project.members);
+                    let written = manifests.flat_map(|manifest| {
+                        let dir = crate::model::parent(manifest);
+                        ["go.mod", "go.sum", "go.work", "go.work.sum"].map(|name| join(dir, name))
+                    });
+                    let written: Vec<String> = written.collect();
+                    for step in &mut steps {
+                        step.guards.clone_from(&written);
+                    }
+                }
+                steps
+            }
             Action::Build => each(&["build", "./..."]),
             Action::Lint => each(&["vet", "./..."]),
             Action::Format => vec![Step::new(ask.dir(), ["gofmt", "-l", "-w", "."])],

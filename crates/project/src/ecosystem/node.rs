@@ -8,6 +8,7 @@ use super::members::Patterns;
 use super::node_test;
 use super::runner::{Ask, Runner};
 use crate::action::{Action, Cache, Reach, Step};
+use crate::apart::Apart;
 use crate::detect::Tree;
 use crate::diagnostic::Speaker;
 use crate::model::{Ecosystem, Framework, PackageManager, Project, ProjectKind, Wanted, join};
@@ -339,6 +340,11 @@ fn restore(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
             });
             Cache::Yarn
         }
+        // What is locked needs no manifest to be fetched.
+        PackageManager::Pnpm if is_host && locked => {
+            words.extend(["pnpm", "fetch", "--ignore-scripts", "--ignore-pnpmfile"]);
+            Cache::Pnpm
+        }
         PackageManager::Pnpm => {
             words.extend(["pnpm", "install"]);
             words.push(if locked {
@@ -377,7 +383,50 @@ fn restore(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
                 if locked { "1" } else { "0" },
             );
     }
+    // Whoever trusts the project has it fetched for in its own place.
+    if is_host && !project.uses(BERRY) {
+        step.apart = Some(apart(ask));
+    }
     Ok(vec![step.speaker(Speaker::Npm)])
+}
+
+/// Manifests and lock file in a directory of their own. A tool in the project itself would write and remove through every link there, and obey its settings.
+fn apart(ask: &Ask<'_>) -> Apart {
+    let project = ask.project;
+    let of = |name: &str| join(&project.path, name);
+    let is_pnpm = manager(project) == PackageManager::Pnpm;
+    let mut apart = Apart {
+        settings: vec![of(".npmrc"), of(".yarnrc")],
+        ..Apart::default()
+    };
+    match &project.lock_file {
+        Some(lock) => apart.files.push(lock.clone()),
+        None => {
+            apart.brings = Some(of(match manager(project) {
+                PackageManager::Yarn => "yarn.lock",
+                PackageManager::Pnpm => "pnpm-lock.yaml",
+                _ => "package-lock.json",
+            }));
+        }
+    }
+    if !is_pnpm || project.lock_file.is_none() {
+        apart.files.push(project.manifest.clone());
+        apart.files.extend(project.members.iter().cloned());
+    }
+    if is_pnpm && !project.members.is_empty() && project.lock_file.is_none() {
+        // Its own file has settings as well, such as where to install to.
+        let below = |manifest: &String| {
+            let dir = crate::model::parent(manifest);
+            let inner = dir.strip_prefix(&project.path).unwrap_or(dir);
+            let inner = inner.trim_start_matches('/');
+            format!("  - {}\n", serde_json::Value::from(inner))
+        };
+        let members: String = project.members.iter().map(below).collect();
+        apart
+            .written
+            .push((of("pnpm-workspace.yaml"), format!("packages:\n{members}")));
+    }
+    apart
 }
 
 fn build(ask: &Ask<'_>) -> Vec<Step> {

@@ -164,6 +164,7 @@ fn fetch(ask: &Ask<'_>) -> Step {
         .arg(format!("{}/Cargo.toml", ask.dir()));
     if ask.options.reach == Reach::Host {
         step.cwd.clone_from(&ask.places.caches);
+        step.guards.push(join(&ask.project.path, "Cargo.lock"));
     }
     step
 }

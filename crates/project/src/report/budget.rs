@@ -1,4 +1,4 @@
-//! How much is kept of the tests of one step, from all of its reports together. What does not fit is counted all the same, and failures have room of their own, so that a report of any size says
+//! How much is kept of tests, from all reports and all steps of a call together. What does not fit is counted all the same, and failures have room of their own, so that a report of any size says
 //! how many failed and which.
 
 use super::model::{Status, TestCase};
@@ -11,6 +11,7 @@ pub struct Budget {
     failures: Room,
     /// Tests of which only the name and the status are kept.
     thinned: usize,
+    diagnostics: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -19,34 +20,42 @@ struct Room {
     text: usize,
 }
 
-/// One for each step.
+/// For somebody's own machine.
 impl Default for Budget {
     fn default() -> Self {
-        Self {
-            all: Room {
-                cases: 150_000,
-                text: 24 << 20,
-            },
-            failures: Room {
-                cases: 5_000,
-                text: 4 << 20,
-            },
-            thinned: 0,
-        }
+        Self::new(150_000, 24 << 20, 20_000)
     }
 }
 
 impl Budget {
-    #[cfg(test)]
-    pub(super) const fn small(cases: usize) -> Self {
-        let text = 24 << 20;
-        let failures = Room { cases: 10, text };
-        let all = Room { cases, text };
+    /// So many tests, with so many bytes of text, and so many diagnostics.
+    pub const fn new(cases: usize, text: usize, diagnostics: usize) -> Self {
         Self {
-            all,
-            failures,
+            all: Room { cases, text },
+            failures: Room {
+                cases: cases / 30,
+                text: text / 6,
+            },
             thinned: 0,
+            diagnostics,
         }
+    }
+
+    /// For one who keeps the tests of many strangers, and tells them as JSON.
+    pub const fn shared() -> Self {
+        Self::new(20_000, 8 << 20, 5_000)
+    }
+
+    /// From here on for the next step.
+    pub const fn begin(&mut self) {
+        self.thinned = 0;
+    }
+
+    /// How many of so many diagnostics are kept.
+    pub fn diagnostics(&mut self, there: usize) -> usize {
+        let kept = there.min(self.diagnostics);
+        self.diagnostics -= kept;
+        kept
     }
 
     /// Takes the room for one more test; `false` where there is none. Its texts go before it does.

@@ -482,7 +482,7 @@ fn of_a_report_of_any_format_that_is_full_of_tests_all_are_counted_and_few_are_k
         Format::VstestText,
     ] {
         let bytes = full_of(format, 100 << 10);
-        let mut budget = Budget::small(1_000);
+        let mut budget = Budget::new(1_000, 24 << 20, 0);
         let mut read = parse_within(format, &bytes, &mut budget).unwrap();
         read.tell_bounds(&budget);
         let counts = read.counts();
@@ -499,7 +499,12 @@ fn failures_are_kept_where_there_is_no_room_for_more() {
     let text = format!(
         "<testsuite>{many}<testcase name='late'><failure message='no'>at a.py:3</failure></testcase></testsuite>"
     );
-    let read = parse_within(Format::Junit, text.as_bytes(), &mut Budget::small(100)).unwrap();
+    let read = parse_within(
+        Format::Junit,
+        text.as_bytes(),
+        &mut Budget::new(100, 24 << 20, 0),
+    )
+    .unwrap();
     assert_eq!((read.counts().total, read.counts().failed), (5_001, 1));
     let late = read.tests.last().unwrap();
     assert_eq!((late.name.as_str(), late.line), ("late", Some(3)));
