@@ -107,6 +107,23 @@ fn npm_packages_are_fetched_into_a_cache_and_then_everything_works_without_netwo
         (1, &"ts/a.ts".into(), &"TS2322".into()),
         "{built:#?}"
     );
+}
+
+#[test]
+fn what_jest_vitest_and_mocha_told_before_they_were_stopped_is_there() {
+    let host = host!(Need::Root, Need::Installed("/usr/bin/npm"));
+    let files: Vec<(&str, &str)> = MEMBERS
+        .iter()
+        .copied()
+        .filter(|(name, _)| !name.starts_with("ts/"))
+        .collect();
+    let dir = project(&host, Way::Root, &files);
+    let cache = kept("npm");
+    for more in [&["--json", "--backend", "host"][..], &["--json"]] {
+        let _ = std::fs::remove_file(dir.join("package-lock.json"));
+        let done = act_with(&host, Way::Root, "restore", &dir, &cache, more);
+        assert_eq!(done.code(), 0, "{done:#?}");
+    }
     for member in ["jest", "vitest", "mocha"] {
         told_before_it_was_stopped(&host, &dir, &cache, member);
     }

@@ -328,6 +328,8 @@ fn restore(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
         PackageManager::Yarn if project.uses(BERRY) => {
             words.extend(["yarn", "install"]);
             words.extend(locked.then_some("--immutable"));
+            // Its setting for scripts is not about those of the project itself.
+            words.extend(is_host.then_some("--mode=skip-build"));
             Cache::Yarn
         }
         PackageManager::Yarn => {
@@ -472,17 +474,29 @@ fn speak(step: Step) -> Step {
 /// A script of the manifest in this directory.
 pub(super) fn script(ask: &Ask<'_>, name: &str, path: &str) -> Step {
     let dir = ask.places.dir(path);
-    quiet(Step::new(dir, [manager(ask.project).as_str(), "run", name]))
+    let step = Step::new(dir, [manager(ask.project).as_str(), "run", name]);
+    quiet(in_view(ask, step))
 }
 
 /// A program that the project has installed for itself; never one that would be fetched.
 pub(super) fn local(ask: &Ask<'_>, program: &str, path: &str) -> Step {
     let dir = ask.places.dir(path);
-    quiet(match manager(ask.project) {
+    let step = match manager(ask.project) {
         PackageManager::Yarn => Step::new(dir, ["yarn", "run", program]),
         PackageManager::Pnpm => Step::new(dir, ["pnpm", "exec", program]),
         _ => Step::new(dir, ["npx", "--no", "--", program]),
-    })
+    };
+    quiet(in_view(ask, step))
+}
+
+/// Yarn from version 2 on installs nothing: packages are used from where they were fetched to.
+fn in_view(ask: &Ask<'_>, step: Step) -> Step {
+    match ask.project.uses(BERRY) {
+        true => step
+            .cache(Cache::Yarn, ask.places)
+            .env("YARN_ENABLE_GLOBAL_CACHE", "0"),
+        false => step,
+    }
 }
 
 /// Nothing that asks, advises or phones home.
