@@ -4,7 +4,7 @@
 #
 # The descriptor never reaches user code by name: it is moved away from its number, closed on exec, and its variable is removed.
 # What is always needed is imported before the workspace is on the path, the rest by `standard`, so that no file of the user's takes its
-# place. Imports are most of what the shim costs.
+# place. Imports are most of what the shim costs. An interpreter that waits for many runs has this file as a module already, and calls `main`.
 import fcntl
 import json
 import os
@@ -13,7 +13,8 @@ import sys
 MAX_BYTES = 8388608
 MAX_TEXT = 65536
 FIRST_FD = 10
-PATH = sys.path[1:]
+# Without the directory of the script.
+PATH = sys.path[1:] if __name__ == "__main__" else sys.path[:]
 
 
 def standard(name):
@@ -37,8 +38,13 @@ def take_descriptor():
 
 
 def take_event():
+    """No file is the event without anything in it."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "event.json")
-    with open(path, encoding="utf-8") as file:
+    try:
+        file = open(path, encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    with file:
         event = json.load(file)
     try:
         os.unlink(path)
@@ -213,10 +219,15 @@ def run(channel, mode, path, arguments, event):
         raise SystemExit(1)
 
 
-try:
-    channel = Channel(take_descriptor())
-    event = take_event()
-except (KeyError, OSError, ValueError) as error:
-    complain("the handler cannot be called: %s: %s" % (type(error).__name__, error))
-    sys.exit(1)
-run(channel, sys.argv[1], os.path.abspath(sys.argv[2]), sys.argv[3:], event)
+def main():
+    try:
+        channel = Channel(take_descriptor())
+        event = take_event()
+    except (KeyError, OSError, ValueError) as error:
+        complain("the handler cannot be called: %s: %s" % (type(error).__name__, error))
+        sys.exit(1)
+    run(channel, sys.argv[1], os.path.abspath(sys.argv[2]), sys.argv[3:], event)
+
+
+if __name__ == "__main__":
+    main()

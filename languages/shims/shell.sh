@@ -33,11 +33,14 @@ esac
 # Of an earlier run in the same workspace.
 [ ! -e "$result" ] || rm -rf "$result"
 
-# The program of the inner shell. A function is what `command -v` names without a path. That the result's file exists says that the
+# The program of the inner shell. No file is the event without anything in it. A function is what `command -v` names without a path. That the result's file exists says that the
 # handler was called.
 inner='
-__cofferdam_event=$(cat "$1") || exit 1
-rm -f "$1" 2>/dev/null
+__cofferdam_event="{}"
+if [ -e "$1" ]; then
+    __cofferdam_event=$(cat "$1") || exit 1
+    rm -f "$1" 2>/dev/null
+fi
 COFFERDAM_RESULT=$2
 shift 2
 case $0 in */*) . "$0" ;; *) . "./$0" ;; esac

@@ -9,6 +9,7 @@
 )]
 
 mod clean;
+pub mod desk;
 pub mod docker;
 mod finished;
 mod host;
@@ -22,6 +23,7 @@ mod started;
 pub mod wasi;
 mod way;
 
+pub use desk::Desk;
 pub use finished::Finished;
 pub use host::Host;
 pub use launch::Launch;
@@ -38,5 +40,13 @@ macro_rules! host {
             Some(host) => host,
             None => return,
         }
+    };
+}
+
+/// A desk for one test.
+#[macro_export]
+macro_rules! desk {
+    () => {
+        $crate::Desk::new(env!("CARGO_BIN_EXE_cofferdam"))
     };
 }

@@ -7,94 +7,31 @@
 )]
 
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
 
+use cofferdam_testkit::desk::{code, json as read, stderr, stdout};
+use cofferdam_testkit::{Desk, desk};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-/// A person with a data directory and a folder for files.
-struct Desk {
-    dir: TempDir,
+trait Exchange {
+    /// Runs a payload into an envelope file.
+    fn execute(&self, payload: &str, envelope: &str, more: &[&str]) -> Value;
+
+    fn verify(&self, payload: &str, envelope: &str, more: &[&str]) -> (i32, Value);
 }
 
-impl Desk {
-    fn new() -> Self {
-        Self {
-            dir: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, content).unwrap();
-        path
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        self.fed(args, b"")
-    }
-
-    fn fed(&self, args: &[&str], input: &[u8]) -> Output {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
-            .args(args)
-            .current_dir(self.dir.path())
-            .env("COFFERDAM_DATA_DIR", self.path("data"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let _ = child.stdin.take().unwrap().write_all(input);
-        child.wait_with_output().unwrap()
-    }
-
-    /// What it prints; it must do its work.
-    fn ok(&self, args: &[&str]) -> String {
-        let done = self.run(args);
-        assert_eq!(code(&done), 0, "{args:?}: {}", stderr(&done));
-        stdout(&done)
-    }
-
-    fn seal(&self, name: &str, draft: &Value) {
-        self.write("draft.json", draft.to_string());
-        let sealed = self.ok(&["seal", "draft.json"]);
-        self.write(name, sealed);
-    }
-
-    /// Runs a payload into an envelope file.
+impl Exchange for Desk {
     fn execute(&self, payload: &str, envelope: &str, more: &[&str]) -> Value {
-        let done = self.run(&[&["execute", payload], more].concat());
-        let read = serde_json::from_slice(&done.stdout);
-        let read = read.unwrap_or_else(|error| panic!("{error}: {}", stderr(&done)));
+        let done = self.run([&["execute", payload], more].concat());
+        let (_, found) = read(&done);
         self.write(envelope, &done.stdout);
-        read
+        found
     }
 
     fn verify(&self, payload: &str, envelope: &str, more: &[&str]) -> (i32, Value) {
-        let done = self.run(&[&["verify", payload, envelope, "--json"], more].concat());
-        let read = serde_json::from_slice(&done.stdout);
-        let read = read.unwrap_or_else(|error| panic!("{error}: {}", stderr(&done)));
-        (code(&done), read)
+        read(&self.run([&["verify", payload, envelope, "--json"], more].concat()))
     }
-}
-
-fn code(done: &Output) -> i32 {
-    done.status.code().expect("cofferdam ends by itself")
-}
-
-fn stdout(done: &Output) -> String {
-    String::from_utf8_lossy(&done.stdout).into_owned()
-}
-
-fn stderr(done: &Output) -> String {
-    String::from_utf8_lossy(&done.stderr).into_owned()
 }
 
 fn shell(script: &str) -> Value {
@@ -115,7 +52,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn keys_are_made_listed_shown_exported_imported_and_removed_and_never_printed() {
-    let desk = Desk::new();
+    let desk = desk!();
     assert_eq!(desk.ok(&["keys", "list"]), "");
     let public = desk.ok(&["keys", "generate", "work"]);
     assert_eq!(public.trim().len(), 44);
@@ -174,7 +111,7 @@ fn signed(desk: &Desk) -> Value {
 
 #[test]
 fn a_signed_envelope_holds_and_its_receipt_stands_alone() {
-    let desk = Desk::new();
+    let desk = desk!();
     let envelope = signed(&desk);
     let (exit, findings) = desk.verify("payload.json", "envelope.json", &["--key", "work"]);
     assert_eq!(
@@ -189,7 +126,7 @@ fn a_signed_envelope_holds_and_its_receipt_stands_alone() {
     assert!(line.len() < 1024, "{} bytes", line.len());
     assert_eq!(line.lines().count(), 1);
     let said = desk.fed(
-        &[
+        [
             "receipt",
             "check",
             "-",
@@ -221,7 +158,7 @@ fn a_signed_envelope_holds_and_its_receipt_stands_alone() {
 
 #[test]
 fn a_change_of_any_field_of_a_signed_envelope_is_found() {
-    let desk = Desk::new();
+    let desk = desk!();
     let envelope = signed(&desk);
     let other = |value: &Value| match value {
         Value::String(text) => json!(format!("{text}x")),
@@ -267,7 +204,7 @@ fn a_change_of_any_field_of_a_signed_envelope_is_found() {
 
 #[test]
 fn another_key_and_another_payload_are_refused() {
-    let desk = Desk::new();
+    let desk = desk!();
     signed(&desk);
     desk.ok(&["keys", "generate", "other"]);
     let (exit, findings) = desk.verify("payload.json", "envelope.json", &["--key", "other"]);
@@ -298,7 +235,7 @@ fn another_key_and_another_payload_are_refused() {
     let (exit, _) = desk.verify("other.json", "envelope.json", &["--key", key.trim()]);
     assert_eq!(exit, 1);
     let line = desk.ok(&["receipt", "make", "payload.json", "envelope.json"]);
-    let replayed = desk.run(&[
+    let replayed = desk.run([
         "receipt",
         "check",
         line.trim(),
@@ -312,7 +249,7 @@ fn another_key_and_another_payload_are_refused() {
         (1, &json!("receipt.payload"))
     );
     assert_eq!(
-        code(&desk.run(&[
+        code(&desk.run([
             "receipt",
             "make",
             "other.json",
@@ -322,16 +259,16 @@ fn another_key_and_another_payload_are_refused() {
         ])),
         125
     );
-    assert_eq!(code(&desk.run(&["receipt", "check", "cdr1.x.y"])), 1);
+    assert_eq!(code(&desk.run(["receipt", "check", "cdr1.x.y"])), 1);
     assert_eq!(
-        code(&desk.run(&["execute", "payload.json", "--sign", "nobody"])),
+        code(&desk.run(["execute", "payload.json", "--sign", "nobody"])),
         125
     );
 }
 
 #[test]
 fn bundles_are_signed_by_the_name_of_a_key() {
-    let desk = Desk::new();
+    let desk = desk!();
     let public = desk.ok(&["keys", "generate", "work"]);
     desk.ok(&["run", "--", "true"]);
     desk.ok(&[
@@ -350,7 +287,7 @@ fn bundles_are_signed_by_the_name_of_a_key() {
         public.trim(),
     ]);
     let other = desk.ok(&["keys", "generate", "other"]);
-    let refused = desk.run(&[
+    let refused = desk.run([
         "import",
         "b.cofferdam.zip",
         "--dry-run",
@@ -362,7 +299,7 @@ fn bundles_are_signed_by_the_name_of_a_key() {
 
 #[test]
 fn a_rerun_is_the_same_another_or_not_comparable() {
-    let desk = Desk::new();
+    let desk = desk!();
     desk.seal("payload.json", &shell("date +%s%N"));
     desk.execute("payload.json", "envelope.json", &[]);
     let (exit, findings) = desk.verify("payload.json", "envelope.json", &["--rerun"]);
@@ -410,7 +347,7 @@ fn a_rerun_is_the_same_another_or_not_comparable() {
         (2, &json!("limit")),
         "{findings:#}"
     );
-    let words = desk.run(&["verify", "payload.json", "stopped.json", "--rerun"]);
+    let words = desk.run(["verify", "payload.json", "stopped.json", "--rerun"]);
     assert!(
         stdout(&words).contains("not comparable"),
         "{}",
@@ -420,7 +357,7 @@ fn a_rerun_is_the_same_another_or_not_comparable() {
 
 #[test]
 fn what_the_payload_declares_unimportant_is_no_difference() {
-    let desk = Desk::new();
+    let desk = desk!();
     // Each time another order, and numbers that are a little apart.
     let script = "n=$(date +%N | sed 's/^0*//'); echo \"{\\\"rows\\\": [$((n % 2)), $((1 - n % 2))], \\\"mean\\\": 1.00000000$((n % 9))}\"";
     let draft = with(
@@ -447,7 +384,7 @@ fn what_the_payload_declares_unimportant_is_no_difference() {
 
 #[test]
 fn a_pure_payload_is_answered_again_and_a_rerun_never_is() {
-    let desk = Desk::new();
+    let desk = desk!();
     let draft = with(shell("date +%s%N"), "pure", json!(true));
     desk.seal("one.json", &draft);
     desk.seal("two.json", &draft);
@@ -494,7 +431,7 @@ fn a_pure_payload_is_answered_again_and_a_rerun_never_is() {
 
 #[test]
 fn a_pure_command_is_run_once_and_told_alike() {
-    let desk = Desk::new();
+    let desk = desk!();
     let clock = ["--", "sh", "-c", "cat; date +%s%N; echo warn >&2; exit 3"];
     let ask = |flags: &[&str], input: &str| {
         let args = [&["run"], flags, &clock[..]].concat();
@@ -539,14 +476,14 @@ fn a_pure_command_is_run_once_and_told_alike() {
         &["--backend", "host"],
         &["--output-limit", "unlimited"],
     ] {
-        let done = desk.run(&[&["run", "--pure"], contradiction, &["--", "true"]].concat());
+        let done = desk.run([&["run", "--pure"], contradiction, &["--", "true"]].concat());
         assert_eq!(code(&done), 125, "{contradiction:?}: {}", stderr(&done));
     }
 }
 
 #[test]
 fn an_answer_of_a_limit_is_given_again_only_where_that_is_asked() {
-    let desk = Desk::new();
+    let desk = desk!();
     let ask = |flags: &[&str]| -> Value {
         let args = [
             &[
@@ -580,7 +517,7 @@ fn an_answer_of_a_limit_is_given_again_only_where_that_is_asked() {
 
 #[test]
 fn source_code_is_neither_compiled_nor_run_again() {
-    let desk = Desk::new();
+    let desk = desk!();
     let code = "#include <stdio.h>\n#include <time.h>\nint main(void){struct timespec t;clock_gettime(CLOCK_REALTIME,&t);printf(\"%ld%09ld\\n\",t.tv_sec,t.tv_nsec);}";
     let ask = |more: &str| {
         let code = format!("{code}{more}");
@@ -602,7 +539,7 @@ fn source_code_is_neither_compiled_nor_run_again() {
 
 #[test]
 fn known_answers_are_listed_counted_and_cleared() {
-    let desk = Desk::new();
+    let desk = desk!();
     let ask = || desk.ok(&["run", "--pure", "--stdin", "none", "--", "date", "+%s%N"]);
     let first = ask();
     let listed: Value = serde_json::from_str(&desk.ok(&["results", "list", "--json"])).unwrap();

@@ -7,6 +7,7 @@ mod nursery;
 mod seat;
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -18,15 +19,19 @@ use cofferdam_contract::request::{
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
+use cofferdam_sys::errand::Errand;
 use rustix::io::Errno;
 use rustix::process::Resource;
 
+use crate::ahead;
 use crate::error::EngineError;
 use crate::host::Host;
+use crate::interpreter::{Interpreter, Way};
 use crate::plan::{Evidence, Means};
+use crate::program;
+use crate::rlimits::rlimits;
 use crate::stand::{Stand, Waste};
 use crate::walls::Walls;
-use crate::zygote::Interpreter;
 use nursery::Nursery;
 
 pub use seat::Seat;
@@ -126,10 +131,24 @@ struct Shape {
     private: Private,
     /// Whose copy waits in it.
     interpreter: Option<Arc<Interpreter>>,
+    /// A file that is in the workspace from the beginning, and its contents.
+    script: Option<(String, String)>,
+    /// What is started in it ahead of its run.
+    ahead: Option<AheadOf>,
+}
+
+/// A command, the directory that it starts in, and the resource limits of the runs that it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct AheadOf {
+    argv: Vec<OsString>,
+    rlimits: Vec<(Resource, u64)>,
 }
 
 /// About how many descriptors a waiting sandbox takes. Those of a daemon that waits must not be all that it may have.
 const DESCRIPTORS: usize = 32;
+const SCRIPT_MODE: u32 = 0o644;
+/// Of a kind that starts an interpreter for each: those hold memory of their own, and starting them takes long.
+const MOST_STARTED: usize = 2;
 /// Between two looks at what has become old.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
@@ -312,17 +331,35 @@ impl Shared {
             return None;
         }
         let means = Means::of(request, &self.host).ok()?;
+        // Whoever counts without groups looks at the processes below init, where a copy is not.
+        let interpreter = match &self.host.cgroups {
+            groups @ Hierarchy::V1(_) if holds_all(groups) => self.nursery.choose(request),
+            _ => None,
+        };
+        // One that is started ahead needs its script.
+        let interpreter = interpreter
+            .filter(|it: &Arc<Interpreter>| it.way == Way::Copy || private == Private::Workspace);
+        let script = interpreter.as_ref().and_then(|it| {
+            let (path, text) = it
+                .script(request)
+                .filter(|_| private == Private::Workspace)?;
+            let below = path.strip_prefix(Workspace::INSIDE)?.strip_prefix('/')?;
+            Some((below.to_owned(), text.clone()))
+        });
         let shape = Shape {
             walls: means.walls(request, evidence),
             cpu_milli: means.bounds.cpu_milli,
             is_memory_bounded: means.bounds.memory_bytes.is_some(),
             are_processes_bounded: means.bounds.processes.is_some(),
             private,
-            // Whoever counts without groups looks at the processes below init, where a copy is not.
-            interpreter: match &self.host.cgroups {
-                groups @ Hierarchy::V1(_) if holds_all(groups) => self.nursery.choose(request),
-                _ => None,
-            },
+            ahead: interpreter.as_ref().and_then(|it| {
+                Some(AheadOf {
+                    argv: it.start(request)?,
+                    rlimits: rlimits(request, &means),
+                })
+            }),
+            interpreter,
+            script,
         };
         Some((shape, means.bounds))
     }
@@ -400,7 +437,11 @@ impl Shared {
     fn next(&self, state: &mut State, now: Instant) -> Option<(Shape, Bounds)> {
         let missing = |kind: &Kind| {
             let there = kind.ready.len() + kind.coming;
-            kind.wanted.min(self.bounds.most).saturating_sub(there)
+            let most = match kind.shape.ahead {
+                Some(_) => self.bounds.most.min(MOST_STARTED),
+                None => self.bounds.most,
+            };
+            kind.wanted.min(most).saturating_sub(there)
         };
         let is_lacking = |kind: &&mut Kind| missing(kind) > 0 && kind.not_before <= now;
         if state.waiting() >= self.bounds.most {
@@ -421,8 +462,13 @@ impl Shared {
         let workspace = match shape.private {
             Private::Nothing => None,
             Private::Workspace => {
-                let made = PrivateDir::create(&self.dir, id)
-                    .map_err(|_| EngineError::system("make a workspace")(Errno::IO))?;
+                let made = PrivateDir::create(&self.dir, id).and_then(|made| {
+                    if let Some((path, text)) = &shape.script {
+                        made.place(path, text.as_bytes(), SCRIPT_MODE)?;
+                    }
+                    Ok(made)
+                });
+                let made = made.map_err(|_| EngineError::system("make a workspace")(Errno::IO))?;
                 walls.workspace = Some(Workspace {
                     path: made.path().to_owned(),
                     access: WorkspaceAccess::ReadWrite,
@@ -432,11 +478,29 @@ impl Shared {
         };
         let blueprint = walls.draw(&self.host)?;
         let name = format!("cofferdam-{id}");
-        let stand = match &shape.interpreter {
+        let copied = shape.interpreter.as_ref();
+        let copied = copied.filter(|interpreter| interpreter.way == Way::Copy);
+        let mut stand = match copied {
             None => Stand::park(blueprint, &bounds, &name, &self.host)?,
             Some(interpreter) => self.nursery.with(interpreter, |zygote| {
                 Stand::park_copy(blueprint, &bounds, &name, &self.host, zygote)
             })?,
+        };
+        let streams = match (&shape.ahead, &shape.interpreter) {
+            (Some(ahead), Some(interpreter)) => {
+                let request = Request {
+                    env: interpreter.env.clone(),
+                    workspace: walls.workspace.clone(),
+                    ..Request::command(ahead.argv.clone())
+                };
+                let errand = Errand {
+                    program: program::lay_out(&request)?,
+                    rlimits: ahead.rlimits.clone(),
+                    departure: None,
+                };
+                Some(ahead::start(&mut stand, errand, walls.variants)?)
+            }
+            _ => None,
         };
         Ok(Seat {
             pool: Arc::downgrade(self),
@@ -445,6 +509,12 @@ impl Shared {
             stand,
             workspace,
             interpreter: shape.interpreter.clone(),
+            script: shape.script.clone(),
+            rlimits: shape
+                .ahead
+                .as_ref()
+                .map_or_else(Vec::new, |ahead| ahead.rlimits.clone()),
+            streams,
             written: Vec::new(),
             since: Instant::now(),
         })

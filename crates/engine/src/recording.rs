@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::problem::{Problem, Problems};
@@ -15,7 +16,7 @@ use cofferdam_contract::request::{BackendName, MountAccess, Request, WorkspaceAc
 use cofferdam_contract::units::Bytes;
 use cofferdam_store::collect::{self, ArtifactLimits, Collected, Scan, Scanner, Snapshot, names};
 use cofferdam_store::journal::Journal;
-use cofferdam_store::model::{ArtifactKind, LeftOut, RunKind};
+use cofferdam_store::model::{Artifact, ArtifactKind, LeftOut, RunKind};
 use cofferdam_store::objects::Objects;
 use cofferdam_store::sift::redact::{self, Redactor, Rules};
 use cofferdam_store::{DataDir, RunId, StoreError};
@@ -51,6 +52,19 @@ pub struct Recording {
     pub artifacts: Option<ArtifactLimits>,
     /// What its results are, asked after it has ended and its streams are closed.
     pub results: Option<Results>,
+    /// Told what was kept of the files, for whoever would read the journal again.
+    pub files: Option<KeptFiles>,
+}
+
+/// The files of a run, as its journal names them: filled in when the run has ended.
+#[derive(Debug, Clone, Default)]
+pub struct KeptFiles(Arc<OnceLock<(Vec<Artifact>, Vec<LeftOut>)>>);
+
+impl KeptFiles {
+    /// Empty for a run that is not in the history.
+    pub fn told(&self) -> (Vec<Artifact>, Vec<LeftOut>) {
+        self.0.get().cloned().unwrap_or_default()
+    }
 }
 
 /// How the results of a run are found; they are kept with how it ended.
@@ -80,6 +94,7 @@ pub(crate) struct Recorder {
     artifacts: Option<ArtifactLimits>,
     workspace: Option<Before>,
     results: Option<Results>,
+    files: Option<KeptFiles>,
 }
 
 /// A writable workspace before the run. Held open: what has its name afterwards may be something else.
@@ -104,6 +119,7 @@ impl Recording {
             journal: Bytes::new(64 << 20),
             artifacts: Some(ArtifactLimits::default()),
             results: None,
+            files: None,
         }
     }
 
@@ -111,7 +127,7 @@ impl Recording {
     pub(crate) fn check(&self, request: &Request) -> Result<(), EngineError> {
         let mut problems = Vec::new();
         for (field, path) in writable(request) {
-            if reach::reaches(path, self.dir.path()) && !is_below(&self.dir.work(), path) {
+            if !is_below(&self.dir.work(), path) && reach::reaches(path, self.dir.path()) {
                 let fix = format!(
                     "holds the history ({}), which the program could rewrite; name another place with --data-dir, or keep no history with --no-history",
                     reach::shown(self.dir.path())
@@ -167,6 +183,7 @@ impl Recording {
                 }),
             artifacts: self.artifacts,
             results: self.results,
+            files: self.files,
         }
     }
 }
@@ -207,8 +224,14 @@ impl Recorder {
         let mut closing = closing(record, collected);
         closing.results = results;
         closing.redactions = self.redactions + redact_closing(&mut closing, &self.rules);
-        let closed = journal.finish(closing).err().map(|error| error.to_string());
-        closed.or(trouble)
+        let files = (closing.artifacts.clone(), closing.left_out.clone());
+        if let Err(error) = journal.finish(closing) {
+            return Some(error.to_string());
+        }
+        if let Some(told) = &self.files {
+            told.0.get_or_init(|| files);
+        }
+        trouble
     }
 
     fn collect(

@@ -12,10 +12,11 @@ use tokio::sync::Semaphore;
 use crate::answers::Answers;
 use crate::archive::Archive;
 use crate::auth::{Caller, Gate};
-use crate::body::BodyBounds;
+use crate::body::{self, BodyBounds};
 use crate::config::Config;
 use crate::fault::Fault;
 use crate::idempotency::Keys;
+use crate::known::Declared;
 use crate::language::Languages;
 use crate::live::{Ended, Live};
 use crate::metrics::Metrics;
@@ -130,16 +131,35 @@ impl App {
         checked.unwrap_or_else(|_| Err(Fault::internal("a fault of the daemon; its log says more")))
     }
 
-    /// Checks one request and looks whether its answer is known, in one go: a known answer is to come at once.
+    /// Checks one request and looks whether its answer is known, in one go: a known answer is to come at once. Most requests need no other thread for that.
     pub(crate) async fn check_one(
         self: &Arc<Self>,
         request: RunRequest,
         caller: &Caller,
         headers: &HeaderMap,
     ) -> Result<(Submission, Option<Ended>), Fault> {
+        let is_quick = body::is_small(headers)
+            && request.is_checked_quickly()
+            && request
+                .language
+                .as_deref()
+                .is_none_or(|name| self.languages.is_remembered(name));
+        let checked = match is_quick {
+            true => Ok(self.check_blocking(request, Instant::now() + LOOKUPS)?),
+            false => Err(request),
+        };
+        let checked = match checked {
+            Ok(submission) if matches!(submission.work.declared, Declared::Nothing) => {
+                return Ok((submission, None));
+            }
+            other => other,
+        };
         let (app, caller, headers) = (Arc::clone(self), caller.clone(), headers.clone());
         let check = move || {
-            let mut submission = app.check_blocking(request, Instant::now() + LOOKUPS)?;
+            let mut submission = match checked {
+                Ok(submission) => submission,
+                Err(request) => app.check_blocking(request, Instant::now() + LOOKUPS)?,
+            };
             let known = app.known(&mut submission, &caller, &headers);
             Ok((submission, known))
         };

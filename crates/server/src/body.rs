@@ -137,6 +137,13 @@ async fn room(
     }
 }
 
+/// Whether the body of a request with these headers is so small that nothing that is done with it in memory keeps anybody waiting.
+pub(crate) fn is_small(headers: &HeaderMap) -> bool {
+    let length = headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    length.is_some_and(|length| length <= QUICK)
+}
+
 /// The value, read where it keeps nobody waiting.
 pub(crate) async fn parsed<T: DeserializeOwned + Send + 'static>(
     bytes: &Bytes,

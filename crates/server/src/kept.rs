@@ -3,10 +3,10 @@
 use cofferdam_contract::ending::{EndingRecord, Stream};
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::units::Bytes;
-use cofferdam_store::journal::{self, Journal};
-use cofferdam_store::model::{Artifact, Closing, LeftOut, Outcome, StreamSeen};
+use cofferdam_store::StoreError;
+use cofferdam_store::journal::Journal;
+use cofferdam_store::model::{Closing, StreamSeen};
 use cofferdam_store::sift::redact;
-use cofferdam_store::{DataDir, History, RunId, StoreError};
 use jiff::Timestamp;
 
 use crate::archive;
@@ -80,20 +80,5 @@ fn write(place: Place<'_>, live: &Live, work: &Work, record: &RunRecord) -> Resu
         left_out: Vec::new(),
         results: None,
         network,
-    })
-}
-
-/// The journal is there until it is adopted, which reads it whole; whoever comes later finds it in the history.
-pub(crate) fn left_behind(dir: &DataDir, run: RunId) -> (Vec<Artifact>, Vec<LeftOut>) {
-    let journal = journal::of_run(dir, run).ok().flatten();
-    let closing = journal.and_then(|journal| journal.closing).or_else(|| {
-        let history = History::open(dir).ok()?;
-        match history.get(run).ok()?.outcome {
-            Outcome::Ended(closing) => Some(*closing),
-            _ => None,
-        }
-    });
-    closing.map_or_else(Default::default, |closing| {
-        (closing.artifacts, closing.left_out)
     })
 }

@@ -20,6 +20,7 @@ mod docs;
 mod events;
 mod fault;
 mod guide;
+mod hands;
 mod head;
 mod idempotency;
 mod inputs;

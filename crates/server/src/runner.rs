@@ -1,4 +1,4 @@
-//! Who runs when. Every run waits in one bounded queue and then has a thread of its own; one lock holds the queue and what is taken of the capacity, and nothing slow happens under it.
+//! Who runs when. Every run waits in one bounded queue and then has a thread to itself; one lock holds the queue and what is taken of the capacity, and nothing slow happens under it.
 
 mod admission;
 mod warmth;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{EndingRecord, StopCause};
 use cofferdam_engine::host::Host;
+use cofferdam_engine::interpreter::Interpreter;
 use cofferdam_engine::pool::Pool;
-use cofferdam_engine::zygote::Interpreter;
 use cofferdam_store::RunId;
 use jiff::Timestamp;
 
@@ -21,6 +21,7 @@ use crate::backends::Backends;
 use crate::capacity::{self, Capacity};
 use crate::config::RunBounds;
 use crate::fault::{Fault, Refusal};
+use crate::hands::Hands;
 use crate::live::{Ended, Live, Outcome, Phase};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Verdict};
@@ -44,6 +45,7 @@ pub(crate) struct Runner {
     metrics: Arc<Metrics>,
     reports: Arc<Reports>,
     accepted: Accepted,
+    hands: Hands,
     state: Mutex<State>,
     /// Told when something enters the queue or the daemon stops.
     clock: Condvar,
@@ -132,6 +134,7 @@ impl Runner {
             metrics,
             reports,
             accepted,
+            hands: Hands::default(),
             clock: Condvar::new(),
             quiet: Condvar::new(),
         }
@@ -271,9 +274,7 @@ impl Runner {
             state.running.insert(live.id, Arc::clone(&live));
             let runner = Arc::clone(self);
             let of_thread = Arc::clone(&live);
-            let started = std::thread::Builder::new()
-                .name("run".to_owned())
-                .spawn(move || runner.perform(&of_thread));
+            let started = self.hands.give(move || runner.perform(&of_thread));
             if let Err(error) = started {
                 state.release(&live);
                 let fault = Fault::internal(format!("no thread could be started: {error}"));

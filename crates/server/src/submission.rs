@@ -155,6 +155,15 @@ const fn yes() -> bool {
 }
 
 impl RunRequest {
+    /// Whether checking it looks nothing up and unpacks nothing.
+    pub(crate) fn is_checked_quickly(&self) -> bool {
+        self.uploads.is_empty()
+            && self.callback_url.is_none()
+            && self.network.is_none()
+            && self.project.is_none()
+            && self.inputs.is_none()
+    }
+
     /// Blocks where a language is asked for that has not been probed yet.
     pub(crate) fn check(
         mut self,

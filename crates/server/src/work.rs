@@ -19,7 +19,7 @@ use cofferdam_contract::task::Task as ContractTask;
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{
-    self, Evidence, Input, LiveUsage, OnLimit, Recording, Sink, Streams,
+    self, Evidence, Input, KeptFiles, LiveUsage, OnLimit, Recording, Sink, Streams,
 };
 use cofferdam_engine::pool::{Pool, Private, Seat};
 use cofferdam_store::model::RunKind;
@@ -34,7 +34,7 @@ use crate::body::Room;
 use crate::config::Remembrance;
 use crate::fault::Fault;
 use crate::inputs::{self, Inputs};
-use crate::kept::{self, left_behind};
+use crate::kept;
 use crate::known::{Declared, KnownAnswers};
 use crate::language;
 use crate::live::{Finished, Live, Stage};
@@ -280,6 +280,8 @@ impl Work {
         let mut request = self.request(path)?;
         request.limits.wall_time = within(request.limits.wall_time, live.deadline);
         let mut recording = place.recording();
+        let files = KeptFiles::default();
+        recording.files = Some(files.clone());
         recording.artifacts = place.kept.artifacts;
         recording.run_id = live.id;
         recording.kind = self.kind;
@@ -304,10 +306,7 @@ impl Work {
         let known = self.known.zip(KeptRecord::of(&record));
         // Read; no use in remembering it twice.
         record.result = None;
-        let (artifacts, left_out) = match &private {
-            Some(_) => left_behind(place.dir, live.id),
-            None => (Vec::new(), Vec::new()),
-        };
+        let (artifacts, left_out) = files.told();
         if artifacts.is_empty() && left_out.is_empty() {
             place.known.keep(known, live, &place.kept.rules);
         }
@@ -351,11 +350,18 @@ impl Work {
         let WorkspaceWish::Private(files) = &self.workspace else {
             return Ok(None);
         };
-        let private = match seat.and_then(Seat::take_workspace) {
+        let (taken, seat) = match seat {
+            Some(seat) => (seat.take_workspace(), Some(&*seat)),
+            None => (None, None),
+        };
+        let private = match taken {
             Some(private) => private,
             None => PrivateDir::create(dir, run)?,
         };
-        for file in files {
+        let is_there = |file: &&PlacedFile| {
+            seat.is_some_and(|seat| seat.has_placed(&file.path, &file.content))
+        };
+        for file in files.iter().filter(|file| !is_there(file)) {
             let placed = private.place(&file.path, &file.content, file.executable.mode());
             placed.map_err(|error| {
                 tracing::warn!(run_id = %run, %error, "a file could not be placed");

@@ -6,11 +6,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
-use crate::clone::{self, Forked};
+use crate::clone;
+use crate::janitor;
 use crate::mount::{self, ATTR_IDMAP, MountAttr};
 use crate::raw;
+
+const STACK: usize = 16 * 1024;
 
 /// An owner on disk, and who that owner is to be seen as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,30 +49,28 @@ pub fn mapped_tree(path: &CStr, owner: &Owner) -> Result<OwnedFd, IdmapError> {
 }
 
 /// A user namespace exists only as long as something refers to it: a process makes it, we take a descriptor, the process ends.
+///
+/// It shares our memory. A copy of it would be made for nothing, and would leave every page of ours to be copied again when somebody next writes to it.
 fn mapping_namespace(owner: &Owner) -> Result<OwnedFd, Errno> {
     let parent = rustix::process::getpid();
-    match clone::fork_into(u64::from(libc::CLONE_NEWUSER.cast_unsigned()), None)? {
-        Forked::Child => wait_to_be_killed(parent),
-        Forked::Parent { pid, pidfd } => {
-            let dir = format!("/proc/{}", pid.as_raw_nonzero());
-            let taken = write_map(&dir, "uid_map", owner.disk_uid, owner.seen_uid)
-                .and_then(|()| write_map(&dir, "gid_map", owner.disk_gid, owner.seen_gid))
-                .and_then(|()| {
-                    rustix::fs::openat(
-                        CWD,
-                        format!("{dir}/ns/user"),
-                        OFlags::RDONLY | OFlags::CLOEXEC,
-                        Mode::empty(),
-                    )
-                });
-            let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
-            while let Err(Errno::INTR) =
-                rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)
-            {
-            }
-            taken
-        }
-    }
+    let mut stack = clone::stack(STACK);
+    let argument = (&raw const parent).cast_mut().cast();
+    let made = unsafe {
+        // SAFETY: `wait_to_be_killed` makes raw system calls only. The process is reaped below, before `stack` and `parent` go.
+        clone::spawn_sharing_memory(&mut stack, libc::CLONE_NEWUSER, wait_to_be_killed, argument)
+    };
+    let (pid, pidfd) = made?;
+    let dir = format!("/proc/{}", pid.as_raw_nonzero());
+    let taken = write_map(&dir, "uid_map", owner.disk_uid, owner.seen_uid)
+        .and_then(|()| write_map(&dir, "gid_map", owner.disk_gid, owner.seen_gid))
+        .and_then(|()| {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            rustix::fs::openat(CWD, format!("{dir}/ns/user"), flags, Mode::empty())
+        });
+    let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
+    let id = || WaitId::PidFd(pidfd.as_fd());
+    while let Err(Errno::INTR) = rustix::process::waitid(id(), WaitIdOptions::EXITED) {}
+    taken
 }
 
 fn write_map(dir: &str, file: &str, inside: u32, outside: u32) -> Result<(), Errno> {
@@ -83,11 +84,14 @@ fn write_map(dir: &str, file: &str, inside: u32, outside: u32) -> Result<(), Err
 }
 
 /// The namespace's only process. It must not outlive a parent that was killed before it could kill us.
-fn wait_to_be_killed(parent: rustix::process::Pid) -> ! {
+extern "C" fn wait_to_be_killed(argument: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `mapping_namespace` handed us its own pid, which lives until we have ended.
+    let parent = unsafe { *argument.cast::<Pid>() };
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     if rustix::process::getppid() != Some(parent) {
         raw::exit(1);
     }
+    janitor::shield();
     loop {
         // SAFETY: takes nothing; returns only when a signal arrives, and ours is SIGKILL.
         let _ = unsafe { raw::syscall(libc::SYS_pause, [0; 6]) };

@@ -90,6 +90,8 @@ pub enum ResultChannel {
 }
 
 const MAX_EVENT_BYTES: usize = 8 << 20;
+/// What a shim takes for the event when there is no file: most programs have none.
+const EMPTY_EVENT: &[u8] = b"{}";
 const FILE_MODE: u32 = 0o644;
 
 /// Checks the source as a whole and says what to do with it, or everything that is wrong.
@@ -134,14 +136,13 @@ impl Job {
 
     /// The event of another input, in the place of the one before it; `None` for a job that calls no handler.
     pub fn event_file(&self, event: &Value) -> Result<Option<PlacedFile>, Problems> {
-        let path = event_path();
-        if !self.files.iter().any(|file| file.path == path) {
+        if !self.result.is_open() {
             return Ok(None);
         }
         let mut found = Vec::new();
         let bytes = event_bytes(event, &mut found);
         Problems::check(found)?;
-        Ok(Some(placed(path, bytes)))
+        Ok(Some(placed(event_path(), bytes)))
     }
 }
 
@@ -301,7 +302,9 @@ fn lay_out(
     if let (Some(shim), Some((_, event))) = (shim, &call.shimmed) {
         code.push_str(&shim.append);
         files.push(placed(shim_path.clone(), shim.text.clone().into_bytes()));
-        files.push(placed(event_path(), event.clone()));
+        if event != EMPTY_EVENT {
+            files.push(placed(event_path(), event.clone()));
+        }
     }
     files.push(placed(main.to_owned(), code.into_bytes()));
     files.extend(

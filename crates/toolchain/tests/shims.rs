@@ -209,6 +209,22 @@ fn each(cases: &[(&str, &str)], event: &Value, check: impl Fn(&str, Ran)) {
 }
 
 #[test]
+fn the_event_without_anything_in_it_needs_no_file() {
+    let cases = [
+        ("python", "def handler(event):\n  return {'got': event}"),
+        ("javascript", "exports.handler = (event) => ({got: event})"),
+        (
+            "shell",
+            "handler() { printf '{\"got\":%s}' \"$1\" > \"$COFFERDAM_RESULT\"; }",
+        ),
+    ];
+    each(&cases, &json!({}), |language, ran| {
+        assert!(!ran.left.contains(&"event.json".to_owned()), "{ran:?}");
+        assert_eq!(ran.returned(), json!({"got": {}}), "{language}: {ran:?}");
+    });
+}
+
+#[test]
 fn what_a_handler_returns_arrives_and_its_event_did() {
     let event = json!({"q": "\"quotes\" 'single' \\ $HOME `id` \n ü 文 😀 \u{0}", "n": [1, 2.5, null, true], "": {}});
     let cases = [

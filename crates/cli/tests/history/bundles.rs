@@ -314,7 +314,7 @@ fn a_bundle_that_is_not_as_it_was_written_brings_nothing() {
     for part in 0..24 {
         let at = part * good.len() / 24;
         let mut bytes = good.clone();
-        bytes[at] ^= 0x10;
+        bytes[at] ^= 0xff;
         refused(&format!("byte {at} of {}", good.len()), &bytes);
         refused(&format!("the first {at} bytes"), &good[..at]);
     }

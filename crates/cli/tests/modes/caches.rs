@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::desk::{Desk, code, told};
+use cofferdam_testkit::desk::{code, told};
+use cofferdam_testkit::{Desk, desk};
 
 /// A project that npm and pip both have to do with.
 fn project(desk: &Desk) {
@@ -62,7 +63,7 @@ fn user(desk: &Desk, cache: &str) -> Child {
 
 #[test]
 fn a_cache_is_shown_read_only_unless_the_run_is_trusted_with_it() {
-    let desk = Desk::new();
+    let desk = desk!();
     project(&desk);
     let write = "echo $npm_config_cache; echo packed > /cache/npm/tarball";
     let done = sh(&desk, "auto", write).output().unwrap();
@@ -101,7 +102,7 @@ fn a_cache_is_shown_read_only_unless_the_run_is_trusted_with_it() {
 
 #[test]
 fn runs_that_write_a_cache_whose_tool_keeps_nobody_apart_take_turns() {
-    let desk = Desk::new();
+    let desk = desk!();
     project(&desk);
     // Fails where anybody else is in there.
     let script = "mkdir /cache/pip/taken || exit 9; sleep 0.2; rmdir /cache/pip/taken";
@@ -116,7 +117,7 @@ fn runs_that_write_a_cache_whose_tool_keeps_nobody_apart_take_turns() {
 
 #[test]
 fn runs_share_a_cache_whose_tool_keeps_them_apart() {
-    let desk = Desk::new();
+    let desk = desk!();
     project(&desk);
     // Each ends only when it has seen the other.
     let meet = |own: &str, other: &str| {
@@ -133,7 +134,7 @@ fn runs_share_a_cache_whose_tool_keeps_them_apart() {
 
 #[test]
 fn caches_are_listed_with_size_use_and_project() {
-    let desk = Desk::new();
+    let desk = desk!();
     project(&desk);
     let (status, empty) = desk.json("cache list --json");
     assert_eq!((status, &empty["caches"]), (0, &json!([])));
@@ -165,7 +166,7 @@ fn caches_are_listed_with_size_use_and_project() {
 
 #[test]
 fn a_cache_in_use_is_kept_and_one_whose_user_was_killed_is_removed() {
-    let desk = Desk::new();
+    let desk = desk!();
     project(&desk);
     let mut run = user(&desk, "cargo:rw");
     let (status, kept) = desk.json("cache clear cargo --json");
@@ -192,7 +193,7 @@ fn a_cache_in_use_is_kept_and_one_whose_user_was_killed_is_removed() {
 
 #[test]
 fn removing_a_cache_removes_nothing_else() {
-    let desk = Desk::new();
+    let desk = desk!();
     project(&desk);
     let outside = desk.write("precious", "keep");
     let plant = format!(

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, code, told};
+use cofferdam_testkit::desk::{code, told};
+use cofferdam_testkit::{Desk, desk};
 
 /// Two MiB, past the page cache.
 const WRITE: &str = "dd if=/dev/zero of=/work/file bs=256k count=8 oflag=direct";
@@ -27,7 +28,7 @@ fn is_v2() -> bool {
 
 #[test]
 fn a_disk_is_written_and_read_no_faster_than_was_allowed() {
-    let desk = Desk::new();
+    let desk = desk!();
     std::fs::create_dir(desk.path("job")).unwrap();
     let (free, by) = timed(&desk, "", WRITE);
     assert_eq!(by, "unlimited");
@@ -47,7 +48,7 @@ fn a_disk_is_written_and_read_no_faster_than_was_allowed() {
 
 #[test]
 fn what_version_1_does_not_hold_is_not_claimed() {
-    let desk = Desk::new();
+    let desk = desk!();
     std::fs::create_dir(desk.path("job")).unwrap();
     let (fast, by) = timed(&desk, "--io-write-bps 1m", THROUGH_THE_CACHE);
     if !is_v2() {
@@ -59,7 +60,7 @@ fn what_version_1_does_not_hold_is_not_claimed() {
 
 #[test]
 fn a_file_system_without_a_disk_refuses_the_limit_unless_it_is_waived() {
-    let desk = Desk::new();
+    let desk = desk!();
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
     let workspace = shared.path().display();
     let line = format!("run --json --workspace {workspace} --io-read-bps 1m");
@@ -86,7 +87,7 @@ fn a_file_system_without_a_disk_refuses_the_limit_unless_it_is_waived() {
 
 #[test]
 fn rates_come_from_every_source_each_for_itself() {
-    let desk = Desk::new();
+    let desk = desk!();
     let file = desk.write(
         "c.yml",
         "sandbox:\n  limits: { disk_io: \"read_bps=1m,write_iops=50\" }\n",

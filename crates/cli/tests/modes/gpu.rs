@@ -1,10 +1,11 @@
 //! GPUs that are not there.
 
-use crate::desk::{Desk, code, told};
+use cofferdam_testkit::desk;
+use cofferdam_testkit::desk::{code, told};
 
 #[test]
 fn a_gpu_that_is_not_there_refuses_the_run() {
-    let desk = Desk::new();
+    let desk = desk!();
     let done = desk.line("run --gpu 63 -- echo ran");
     assert_eq!(code(&done), 125, "{}", told(&done));
     assert!(

@@ -7,9 +7,9 @@
 )]
 
 mod caches;
-mod desk;
 mod disk_io;
 mod gpu;
 mod policy;
+mod refusal;
 mod refused;
 mod serving;

@@ -1,12 +1,13 @@
 //! `cofferdam policy`: what is in force, what a file would break, what the history has broken.
 
+use cofferdam_testkit::desk;
 use serde_json::json;
 
-use crate::desk::{Desk, code, told};
+use cofferdam_testkit::desk::{code, told};
 
 #[test]
 fn the_policy_in_force_is_shown_with_the_origin_of_everything() {
-    let desk = Desk::new();
+    let desk = desk!();
     let file = desk.write(
         "c.yml",
         "mode: air-gapped\nserve:\n  control_plane: https://plane.example\n",
@@ -38,7 +39,7 @@ fn the_policy_in_force_is_shown_with_the_origin_of_everything() {
 
 #[test]
 fn a_configuration_is_held_against_the_rules_and_everything_is_told_at_once() {
-    let desk = Desk::new();
+    let desk = desk!();
     let file = desk.write(
         "c.yml",
         "sandbox:\n  default_runtime: docker\n  docker: { pull: missing, host: \"tcp://192.0.2.1:2375\" }\n\
@@ -81,7 +82,7 @@ fn a_configuration_is_held_against_the_rules_and_everything_is_told_at_once() {
 
 #[test]
 fn a_draft_is_held_against_the_rules_before_it_is_sealed() {
-    let desk = Desk::new();
+    let desk = desk!();
     let draft = json!({
         "contract_id": "c", "scope": "s",
         "task": {"kind": "command", "argv": ["true"]},
@@ -93,7 +94,7 @@ fn a_draft_is_held_against_the_rules_before_it_is_sealed() {
     ));
     assert_eq!(code(&done), 0, "{}", told(&done));
     let mut sealed: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(desk.sealed(&draft)).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(desk.seal("payload.json", &draft)).unwrap()).unwrap();
     sealed["scope"] = json!("another");
     let changed = desk.write("changed.json", sealed.to_string());
     let done = desk.line(&format!(
@@ -109,7 +110,7 @@ fn a_draft_is_held_against_the_rules_before_it_is_sealed() {
 
 #[test]
 fn the_history_is_audited_by_rule() {
-    let desk = Desk::new();
+    let desk = desk!();
     for line in [
         "run -- true",
         "run --backend host -- true",

@@ -1,12 +1,14 @@
 //! Every verb that does something obeys the mode, whoever set it.
 
+use cofferdam_testkit::desk;
 use serde_json::json;
 
-use crate::desk::{Desk, assert_refused, code, told};
+use crate::refusal::assert_refused;
+use cofferdam_testkit::desk::{code, told};
 
 #[test]
 fn what_a_mode_forbids_is_refused_before_anything_runs() {
-    let desk = Desk::new();
+    let desk = desk!();
     let marker = desk.path("marker");
     for mode in ["local-only", "docker", "burst", "air-gapped"] {
         let line = format!(
@@ -24,7 +26,7 @@ fn what_a_mode_forbids_is_refused_before_anything_runs() {
 
 #[test]
 fn a_mode_beats_configuration_and_flags_wherever_it_is_named() {
-    let desk = Desk::new();
+    let desk = desk!();
     let file = desk.write(
         "c.yml",
         "mode: local-only\nsandbox:\n  default_runtime: host\n",
@@ -55,7 +57,7 @@ fn a_mode_beats_configuration_and_flags_wherever_it_is_named() {
 
 #[test]
 fn in_mode_docker_nothing_runs_outside_containers() {
-    let desk = Desk::new();
+    let desk = desk!();
     let nobody = format!("unix://{}", desk.path("no.sock").display());
     let run = |args: &[&str]| {
         let mut command = desk.command();
@@ -107,7 +109,7 @@ fn in_mode_docker_nothing_runs_outside_containers() {
 
 #[test]
 fn images_are_not_fetched_where_a_mode_says_so() {
-    let desk = Desk::new();
+    let desk = desk!();
     assert_refused(
         &desk.line("--mode air-gapped images pull x:1"),
         "air-gapped",
@@ -115,40 +117,16 @@ fn images_are_not_fetched_where_a_mode_says_so() {
     );
     let done = desk.line("--mode air-gapped run --backend docker --image x --pull missing -- true");
     assert_refused(&done, "air-gapped", "pull");
-    let far = desk
-        .command()
-        .env("DOCKER_HOST", "tcp://192.0.2.1:2375")
-        .args([
-            "--mode",
-            "air-gapped",
-            "run",
-            "--backend",
-            "docker",
-            "--image",
-            "x",
-            "--",
-            "true",
-        ])
-        .output()
-        .unwrap();
+    let with_daemon_at = |place: &str| {
+        let line = "--mode air-gapped run --backend docker --image x -- true";
+        let mut command = desk.command();
+        command.env("DOCKER_HOST", place).args(line.split(' '));
+        command.output().unwrap()
+    };
+    let far = with_daemon_at("tcp://192.0.2.1:2375");
     assert_refused(&far, "air-gapped", "daemon");
     // Without a word about it nothing is fetched either, and what is here could be used.
-    let here = desk
-        .command()
-        .env("DOCKER_HOST", "unix:///nowhere/d.sock")
-        .args([
-            "--mode",
-            "air-gapped",
-            "run",
-            "--backend",
-            "docker",
-            "--image",
-            "x",
-            "--",
-            "true",
-        ])
-        .output()
-        .unwrap();
+    let here = with_daemon_at("unix:///nowhere/d.sock");
     assert!(
         told(&here).contains("[backend.unavailable]"),
         "{}",
@@ -158,12 +136,12 @@ fn images_are_not_fetched_where_a_mode_says_so() {
 
 #[test]
 fn a_payload_that_wants_a_network_is_refused_by_rule() {
-    let desk = Desk::new();
+    let desk = desk!();
     let draft = json!({
         "contract_id": "c", "scope": "s", "network_allowed": true,
         "task": {"kind": "command", "argv": ["true"]},
     });
-    let payload = desk.sealed(&draft);
+    let payload = desk.seal("payload.json", &draft);
     for verb in ["execute", "policy validate"] {
         let done = desk.line(&format!("--mode air-gapped {verb} {}", payload.display()));
         let line = "mode air-gapped, rule `network`: ";
@@ -180,7 +158,7 @@ fn a_payload_that_wants_a_network_is_refused_by_rule() {
 
 #[test]
 fn fetching_for_a_project_takes_a_network_that_no_mode_gives_without_walls() {
-    let desk = Desk::new();
+    let desk = desk!();
     desk.write(
         "project/package.json",
         r#"{"name": "x", "scripts": {"build": "touch built"}}"#,
@@ -198,7 +176,7 @@ fn fetching_for_a_project_takes_a_network_that_no_mode_gives_without_walls() {
 
 #[test]
 fn work_is_not_sent_elsewhere_where_a_mode_keeps_it_here() {
-    let desk = Desk::new();
+    let desk = desk!();
     desk.write("run.json", r#"{"command": ["true"]}"#);
     let line = "--mode local-only submit run.json --server http://192.0.2.1:1";
     assert_refused(&desk.line(line), "local-only", "daemon");

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, assert_refused};
+use crate::refusal::assert_refused;
+use cofferdam_testkit::{Desk, desk};
 
 pub(crate) struct Daemon {
     child: Child,
@@ -70,7 +71,7 @@ impl Drop for Daemon {
 
 #[test]
 fn a_daemon_that_would_tell_others_does_not_start_in_an_air_gap() {
-    let desk = Desk::new();
+    let desk = desk!();
     let done = desk
         .line("--mode air-gapped serve --listen 127.0.0.1:0 --control-plane https://plane.example");
     assert_refused(&done, "air-gapped", "callback");
@@ -85,7 +86,7 @@ fn a_daemon_that_would_tell_others_does_not_start_in_an_air_gap() {
 
 #[test]
 fn a_daemon_holds_every_request_against_its_mode() {
-    let desk = Desk::new();
+    let desk = desk!();
     let args = [
         "--mode",
         "air-gapped",
@@ -112,7 +113,7 @@ fn a_daemon_holds_every_request_against_its_mode() {
         "contract_id": "c", "scope": "s", "network_allowed": true,
         "task": {"kind": "command", "argv": ["true"]},
     });
-    let payload = std::fs::read(desk.sealed(&draft)).unwrap();
+    let payload = std::fs::read(desk.seal("payload.json", &draft)).unwrap();
     let payload: Value = serde_json::from_slice(&payload).unwrap();
     let (status, refused) = daemon.post("/v1/payloads", &payload);
     assert_eq!(status, 403, "{refused}");

@@ -45,7 +45,7 @@ raw = ctypes.CDLL(None, use_errno=True).syscall
 raw.restype = ctypes.c_long
 # Of system calls, kinds of messages and stages, as the other side has them.
 numbers = {}
-# Scripts that most runs begin with, as they were read and as they were compiled.
+# Scripts that most runs begin with, by path: as they were read, as they were compiled, and what they call when they are a program.
 known = {}
 imported = set()
 
@@ -308,8 +308,13 @@ def take_on(arguments, environment):
     except OSError as error:
         sys.stderr.write("%s: can't open file %r: [Errno %d] %s\n" % (sys.executable, path, error.errno, error.strerror))
         finish(2)
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    make_room(sys.path[0])
+    if path in known and len(sys.argv) > 2:
+        # Lies beside nothing of the user's, and makes way for the file that it is told to load.
+        sys.path.insert(0, os.path.dirname(path))
+        make_room(os.path.dirname(os.path.abspath(sys.argv[2])))
+    else:
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+        make_room(sys.path[0])
     sys.modules["__main__"] = main = module_of(path)
     return main, path, source
 
@@ -328,8 +333,15 @@ def take_environment(wanted):
 
 
 def contents(path):
-    with open(path, "rb") as file:
-        return file.read()
+    """Not by a file object, whose making would cost copies of memory."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = []
+        while piece := os.read(file, 1 << 16):
+            pieces.append(piece)
+    finally:
+        os.close(file)
+    return b"".join(pieces)
 
 
 def module_of(path):
@@ -364,14 +376,24 @@ def make_room(directory):
             imported.discard(name)
 
 
-def compiled(path, source):
-    text, code = known.get(path, (None, None))
-    return code if text == source else compile(source, path, "exec", dont_inherit=True)
+def know(path, text):
+    """One that says what it does as a program is a module from here on, the same for all copies."""
+    code, module = compile(text, path, "exec", dont_inherit=True), module_of(path)
+    if b'if __name__ == "__main__":\n    main()\n' in text:
+        module.__name__ = "cofferdam"
+        exec(code, module.__dict__)
+    known[path] = text, code, getattr(module, "main", None)
 
 
 def run(main, path, source):
+    text, code, program = known.get(path, (None, None, None))
     try:
-        exec(compiled(path, source), main.__dict__)
+        if text != source:
+            exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+        elif program is None:
+            exec(code, main.__dict__)
+        else:
+            program()
     except BaseException as error:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_globals is globals():
@@ -503,6 +525,7 @@ def begin():
     os.dup2(null, 0)
     os.closerange(3, DOOR)
     door = socket.socket(fileno=DOOR)
+    scripts = []
     for word in receive(door)[0].decode().split():
         name, _, number = word.partition("=")
         if number:
@@ -511,13 +534,15 @@ def begin():
             preload(name)
     while (script := receive(door)[0]) != b"\0":
         path, _, text = script.partition(b"\0")
-        known[os.fsdecode(path)] = text, compile(text, path, "exec", dont_inherit=True)
+        scripts.append((os.fsdecode(path), text))
     prepare()
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         os._exit(2)
     imported.update(sys.modules)
     sys.stdout.flush()
     sys.path.pop(0)
+    for path, text in scripts:
+        know(path, text)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

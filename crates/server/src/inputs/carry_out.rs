@@ -11,15 +11,13 @@ use cofferdam_contract::record::{CapturedStream, FinishedRun, RunRecord};
 use cofferdam_contract::request::{BackendName, Grant, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
-use cofferdam_engine::pipeline;
-use cofferdam_store::RunId;
+use cofferdam_engine::pipeline::{self, KeptFiles};
 use cofferdam_store::model::Artifact;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_workshop::used;
 use jiff::Timestamp;
 
 use crate::fault::Fault;
-use crate::kept::left_behind;
 use crate::language::{self, Answer};
 use crate::live::Live;
 use crate::work::{Place, Work, input_of, streams, within};
@@ -156,11 +154,11 @@ fn run_one(
     if let Some(workspace) = &mut request.workspace {
         workspace.access = WorkspaceAccess::CopyOnWrite;
     }
-    let run_id = RunId::new();
+    let files = KeptFiles::default();
     let mut recording = place.recording();
+    recording.files = Some(files.clone());
     recording.artifacts = place.kept.artifacts;
     recording.sender = Some(live.tenant.clone());
-    recording.run_id = run_id;
     recording.kind = work.kind;
     recording.tags.clone_from(&work.tags);
     recording.parent = Some(live.id);
@@ -176,7 +174,7 @@ fn run_one(
     record.result = None;
     // Nobody is shown them, and there may be very many.
     record.changes = None;
-    let (artifacts, _) = left_behind(place.dir, run_id);
+    let (artifacts, _) = files.told();
     Ok(InputResult {
         record,
         answer,

@@ -154,8 +154,12 @@ impl Runner {
         state.enter(&live, priority);
         self.metrics.submitted();
         self.dispatch(&mut state);
+        let is_waiting = state.queue.len() > 0;
         drop(state);
-        self.clock.notify_all();
+        if is_waiting {
+            // It may have the first deadline of all.
+            self.clock.notify_all();
+        }
         Ok(live)
     }
 
