@@ -16,6 +16,7 @@ mod git;
 mod kept;
 mod outcome;
 mod own;
+mod request;
 mod shelf;
 mod step;
 mod tee;
