@@ -6,7 +6,7 @@ use cofferdam_project::Action;
 use cofferdam_project::coverage::Covered;
 use cofferdam_project::report::{Counts, Status, TestCase, TestReport};
 
-use crate::outcome::{Counting, Outcome, ProjectOutcome, StepOutcome, Verdict};
+use crate::outcome::{Counting, Outcome, ProjectOutcome, StepOutcome, Tests, Verdict};
 
 /// How often tests are run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -102,14 +102,18 @@ fn count(projects: &[ProjectOutcome], counting: Counting) -> Option<Counts> {
                 sum.add(tests.counts);
                 continue;
             }
+            // Where not all were kept one by one, nobody knows which is which: the attempt with most failures stands for all.
+            let attempts = project.steps.iter().filter(|step| step.index == last.index);
+            let attempts: Vec<&Tests> = attempts.filter_map(|step| step.tests.as_ref()).collect();
+            if attempts.iter().any(|tests| tests.beyond().is_some()) {
+                let worst = attempts
+                    .iter()
+                    .max_by_key(|tests| (tests.counts.failed, tests.counts.total));
+                sum.add(worst.map_or_else(Counts::default, |tests| tests.counts));
+                continue;
+            }
             for tried in project.tried_at(last.index) {
                 sum.one(tried.case.status);
-            }
-            // Of those that are only counted, nobody knows which is which: the attempt with most failures stands for all.
-            let attempts = project.steps.iter().filter(|step| step.index == last.index);
-            let beyond = attempts.filter_map(|step| step.tests.as_ref()?.beyond());
-            if let Some(most) = beyond.max_by_key(|beyond| (beyond.failed, beyond.total)) {
-                sum.add(most);
             }
         }
     }
