@@ -373,11 +373,22 @@ pub(super) fn local(ask: &Ask<'_>, program: &str, path: &str) -> Step {
 
 /// Yarn from version 2 on installs nothing: packages are used from where they were fetched to.
 fn in_view(ask: &Ask<'_>, step: Step) -> Step {
+    let step = as_it_is(ask, step);
     match ask.project.uses(BERRY) {
         true => step
             .cache(Cache::Yarn, ask.places)
             .env("YARN_ENABLE_GLOBAL_CACHE", "0"),
         false => step,
+    }
+}
+
+/// No other version of itself because the project names one, and no installation that nobody asked for.
+pub(super) fn as_it_is(ask: &Ask<'_>, step: Step) -> Step {
+    match manager(ask.project) {
+        PackageManager::Pnpm => step
+            .env("npm_config_manage_package_manager_versions", "false")
+            .env("npm_config_verify_deps_before_run", "false"),
+        _ => step,
     }
 }
 
@@ -392,6 +403,4 @@ pub(super) fn quiet(step: Step) -> Step {
         .env("YARN_ENABLE_TELEMETRY", "0")
         // A file in the project may name another program that is then run instead of this one.
         .env("YARN_IGNORE_PATH", "1")
-        .env("npm_config_manage_package_manager_versions", "false")
-        .env("npm_config_verify_deps_before_run", "false")
 }

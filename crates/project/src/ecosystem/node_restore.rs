@@ -1,6 +1,6 @@
 //! What Node.js packages depend on: fetched outside of the sandbox by npm, Yarn or pnpm, which see copies of manifests there and not the project; installed inside from the cache.
 
-use super::node::{BERRY, manager, quiet};
+use super::node::{BERRY, as_it_is, manager, quiet};
 use super::runner::Ask;
 use crate::action::{Cache, Reach, Step};
 use crate::apart::Apart;
@@ -67,7 +67,8 @@ pub(super) fn steps(ask: &Ask<'_>) -> Vec<Step> {
             Cache::Npm
         }
     };
-    let mut step = quiet(Step::new(ask.dir(), words)).cache(cache, ask.places);
+    let step = as_it_is(ask, quiet(Step::new(ask.dir(), words)));
+    let mut step = step.cache(cache, ask.places);
     if project.uses(BERRY) {
         // Its cache is the one that it is given, and not one in the home directory.
         step = step
