@@ -253,7 +253,8 @@ fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
     let carried = Carried::all(wish.request);
     let is_own = |target: &String| {
         let target = target.trim_end_matches('/');
-        target == SCRATCH || carried.iter().any(|each| each.inside == target)
+        [SCRATCH, Workspace::INSIDE].contains(&target)
+            || carried.iter().any(|each| each.inside == target)
     };
     let empty = wish.image.volumes.iter().filter(|target| !is_own(target));
     let empty = empty.map(|target| Mount {

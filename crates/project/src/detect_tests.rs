@@ -476,11 +476,7 @@ fn patterns_of_members_are_bounded_for_the_whole_tree() {
 fn whoever_has_no_time_any_more_reads_no_manifest() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("package.json"), "{}").unwrap();
-    let asked = std::cell::Cell::new(0);
-    let found = detect_until(dir.path(), &Bounds::default(), &|| {
-        asked.set(asked.get() + 1);
-        asked.get() > 1
-    })
-    .unwrap();
+    let found = detect_until(dir.path(), &Bounds::default(), &|| true).unwrap();
     assert!(found.projects.is_empty(), "{found:?}");
+    assert!(!found.notes.is_empty());
 }
