@@ -9,6 +9,7 @@ use bollard::models::{
     ContainerCreateBody, DeviceRequest, HostConfig, HostConfigCgroupnsModeEnum,
     HostConfigLogConfig, Mount, MountTmpfsOptions, MountType, MountVolumeOptions, ResourcesUlimits,
 };
+use cofferdam_contract::network::Network;
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::request::{Gpus, Request, Workspace};
 use cofferdam_contract::units::{Bytes, Cap};
@@ -16,6 +17,7 @@ use cofferdam_contract::units::{Bytes, Cap};
 use crate::daemon::{Flavour, Maker};
 use crate::files::Carried;
 use crate::image::Image;
+use crate::network;
 use crate::owner::Owner;
 use crate::settings::{Init, Settings};
 
@@ -28,7 +30,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(crate) const MANAGED: &str = "cofferdam.managed";
 pub(crate) const OWNER: &str = "cofferdam.owner";
 pub(crate) const RUN: &str = "cofferdam.run";
-/// When the run is over at the latest, in seconds since 1970; absent without a limit on its time.
+/// When the run is over at the latest, in seconds since 1970; empty without a limit on its time.
 pub(crate) const UNTIL: &str = "cofferdam.until";
 /// Beyond a run's own limit, for everything around it.
 const SLACK: Duration = Duration::from_secs(600);
@@ -105,7 +107,7 @@ pub(crate) fn body(wish: &Wish<'_>) -> ContainerCreateBody {
         tty: Some(false),
         env: Some(environment(request, wish.image)),
         // The image's own entry point is not asked for: what was named is what runs.
-        entrypoint: Some(request.argv.iter().map(|text| string(text)).collect()),
+        entrypoint: Some(entry_point(request, wish.image)),
         cmd: Some(Vec::new()),
         image: Some(wish.image.id.clone()),
         working_dir: Some(working_directory(request)),
@@ -119,6 +121,16 @@ pub(crate) fn body(wish: &Wish<'_>) -> ContainerCreateBody {
         host_config: Some(host_config(wish)),
         ..Default::default()
     }
+}
+
+/// What was named; behind the usher where there is a network to wait for.
+fn entry_point(request: &Request, image: &Image) -> Vec<String> {
+    let argv = request.argv.iter().map(|text| string(text));
+    if request.network == Network::Denied {
+        return argv.collect();
+    }
+    let before = std::iter::once(network::USHER.to_owned()).chain(candidates(request, image));
+    before.chain([String::new()]).chain(argv).collect()
 }
 
 /// As `docker run --gpus` asks for them.
@@ -169,6 +181,7 @@ fn host_config(wish: &Wish<'_>) -> HostConfig {
         security_opt: Some(security(wish.flavour)),
         privileged: Some(false),
         network_mode: Some("none".to_owned()),
+        dns: dns(wish),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         tmpfs: Some(HashMap::from([(
@@ -187,6 +200,13 @@ fn host_config(wish: &Wish<'_>) -> HostConfig {
         device_requests: gpus(&wish.request.gpus),
         ..Default::default()
     }
+}
+
+/// Every address is answered by us; this one is as good as any. Podman takes none where it gives no network.
+fn dns(wish: &Wish<'_>) -> Option<Vec<String>> {
+    let has_network = wish.request.network != Network::Denied;
+    let is_taken = has_network && wish.flavour.maker == Maker::Docker;
+    is_taken.then(|| vec![cofferdam_engine::backend::NAME_SERVER.to_string()])
 }
 
 /// A newer Docker may have been told to filter nothing by default; it also knows a name for the filter that it has built in.
@@ -253,7 +273,7 @@ fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
     let carried = Carried::all(wish.request);
     let is_own = |target: &String| {
         let target = target.trim_end_matches('/');
-        [SCRATCH, Workspace::INSIDE].contains(&target)
+        [SCRATCH, Workspace::INSIDE, network::PLACE].contains(&target)
             || carried.iter().any(|each| each.inside == target)
     };
     let empty = wish.image.volumes.iter().filter(|target| !is_own(target));
@@ -267,8 +287,8 @@ fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
         }),
         ..Default::default()
     });
-    let volumes = carried.iter().map(|each| Mount {
-        target: Some(each.inside.clone()),
+    let volume = |target: &str| Mount {
+        target: Some(target.to_owned()),
         typ: Some(MountType::VOLUME),
         read_only: Some(false),
         volume_options: Some(MountVolumeOptions {
@@ -277,23 +297,27 @@ fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
             ..Default::default()
         }),
         ..Default::default()
-    });
-    empty.chain(volumes).collect()
+    };
+    let network = match wish.request.network {
+        Network::Denied => None,
+        _ => Some(volume(network::PLACE)),
+    };
+    let volumes = carried.iter().map(|each| volume(&each.inside));
+    empty.chain(volumes).chain(network).collect()
 }
 
 fn labels(wish: &Wish<'_>) -> HashMap<String, String> {
-    let mut labels = HashMap::from([
+    let until = wish.request.limits.wall_time.at_most().map(|limit| {
+        let longest = limit + wish.settings.grace + SLACK;
+        wish.now.saturating_add(longest.as_secs()).to_string()
+    });
+    // Each is set, also where there is nothing to say: what is not, an image could say in our name.
+    HashMap::from([
         (MANAGED.to_owned(), "true".to_owned()),
         (OWNER.to_owned(), wish.owner.to_label()),
         (RUN.to_owned(), wish.run_id.clone()),
-    ]);
-    if let Cap::AtMost(limit) = wish.request.limits.wall_time {
-        let until = wish
-            .now
-            .saturating_add((limit + wish.settings.grace + SLACK).as_secs());
-        labels.insert(UNTIL.to_owned(), until.to_string());
-    }
-    labels
+        (UNTIL.to_owned(), until.unwrap_or_default()),
+    ])
 }
 
 /// What the image says about itself stays; the rest is the clean environment, and then what the caller added or replaced.
