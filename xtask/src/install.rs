@@ -2,6 +2,7 @@
 
 mod dotnet;
 mod guest;
+mod managers;
 mod schemathesis;
 
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::process::Command;
 
 pub(crate) use dotnet::dotnet_best_effort;
 pub(crate) use guest::guest_best_effort;
+pub(crate) use managers::managers_best_effort;
 pub(crate) use schemathesis::schemathesis_best_effort;
 
 use crate::process::{cargo, is_root, succeeds, watch};

@@ -15,10 +15,12 @@ use cofferdam_contract::task::{ProjectAction, ProjectTask};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::Recording;
 use cofferdam_project::Action;
+use cofferdam_project::report::Budget;
 use cofferdam_project::report::Counts;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_workshop::{
-    Begun, Bench, Outcome, ProjectOutcome, Shelf, Spent, Together, Watcher, Wish, WorkError, act,
+    Begun, Bench, Engine, Outcome, ProjectOutcome, Shelf, Spent, Together, Watcher, Wish,
+    WorkError, act,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -102,6 +104,8 @@ pub(crate) fn run(
         cancel: Some(cancel.as_fd()),
         usage: None,
         watcher: Arc::clone(&notes) as Arc<dyn Watcher>,
+        carrier: Arc::new(Engine),
+        budget: Arc::new(Mutex::new(Budget::default())),
     };
     let outcome = act(&bench, Wish::plain(action))?;
     let records = notes.records.lock().unwrap_or_else(PoisonError::into_inner);

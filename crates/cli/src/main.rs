@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         Verb::Submit(args) => remote::submit(&args, places),
         Verb::Watch(args) => remote::watch(&args, places),
         Verb::Detect(args) => detect::detect(&args),
-        Verb::Restore(args) => project::restore(args.act, places),
+        Verb::Restore(args) => project::restore(*args, places),
         Verb::Build(args) => project::build(args.act, places),
         Verb::Test(args) => project::test(*args, places),
         Verb::Lint(args) => project::lint(args.act, places),

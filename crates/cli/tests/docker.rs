@@ -6,10 +6,11 @@
 )]
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use cofferdam_testkit::docker::{Dockerd, IMAGE, until};
+use cofferdam_testkit::docker::{Dockerd, IMAGE, pack, put_busybox, skip, succeed, until};
 use cofferdam_testkit::registry::Registry;
 use serde_json::{Value, json};
 
@@ -153,15 +154,11 @@ fn what_containers_are_told_comes_from_files_variables_and_flags() {
         "input.invalid",
         "--image",
     );
-    let mount = [
-        &DOCKER[..],
-        &["--mount", "/etc:/x", "--root", "/", "--", "true"],
-    ]
-    .concat();
+    let root = [&DOCKER[..], &["--root", "/", "--", "true"]].concat();
     refused(
-        &place.run(&mount),
+        &place.run(&root),
         "input.invalid",
-        "mounts nothing of the host",
+        "has an image for its root",
     );
     let runtime = [&DOCKER[..], &["--runtime", "no-such", "--", "true"]].concat();
     refused(&place.run(&runtime), "backend.unavailable", "no-such");
@@ -366,5 +363,215 @@ fn an_ordinary_user_needs_the_socket_and_nothing_else() {
     let output = as_user(&[&DOCKER[..], &["--waive", "disk"], &write].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(fs::read_to_string(job.join("file")).unwrap(), "x\n");
+    daemon.assert_clean();
+}
+
+/// An image with the host's Python, pytest and what makes environments.
+const PYTHON_IMAGE: &str = "cofferdam-python";
+const PACK_PYTHON: &str = r#"
+cd /
+libs=$(ldd /usr/bin/python3 | grep -o '/[^ ]*')
+for name in pytest _pytest iniconfig packaging pluggy attr py py.py; do
+    packages="$packages usr/lib/python3/dist-packages/$name"
+done
+tar -chf - --exclude 'config-*' --exclude test --exclude idlelib --exclude tkinter --exclude lib2to3 --exclude pydoc_data $(echo $libs | sed 's# /# #g; s#^/##') \
+    usr/bin/python3 usr/lib/python3.* usr/share/python-wheels $packages | tar -xf - -C "$1"
+"#;
+
+fn python_image(daemon: &Dockerd) {
+    let root = daemon.dir().join("python-image");
+    put_busybox(&root.join("bin"));
+    fs::create_dir(root.join("tmp")).unwrap();
+    succeed(
+        Command::new("sh")
+            .args(["-ec", PACK_PYTHON, "sh"])
+            .arg(&root),
+    );
+    succeed(
+        daemon
+            .client()
+            .arg("import")
+            .arg(pack(&root))
+            .arg(PYTHON_IMAGE),
+    );
+}
+
+impl Place {
+    /// A verb on a project, in a container of the image.
+    fn project(&self, verb: &str, dir: &Path, more: &[&str]) -> (Option<i32>, Value) {
+        let dir = dir.to_str().unwrap();
+        let mut args = vec![verb, dir, "--backend", "docker", "--image", PYTHON_IMAGE];
+        args.extend(["--json"].iter().chain(more));
+        let output = self.run(&args);
+        let told = serde_json::from_slice(&output.stdout);
+        let told = told.unwrap_or_else(|_| panic!("{verb}: {}", text(&output.stderr)));
+        (output.status.code(), told)
+    }
+}
+
+#[test]
+fn a_project_is_restored_built_and_tested_with_the_tools_of_an_image() {
+    let has = |path: &str| Path::new(path).exists();
+    if !has("/usr/lib/python3/dist-packages/pytest") || !has("/usr/share/python-wheels") {
+        skip::<()>("python3-pytest and python3-venv");
+        return;
+    }
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    python_image(&daemon);
+    let place = Place::new(daemon.endpoint());
+    let dir = place.dir.path().join("job");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("pytest.ini"), "[pytest]\n").unwrap();
+    let tests = "import os, socket, pytest\ndef test_ok(): open('made', 'w').write('x')\ndef test_bad(): assert 1 == 2\n@pytest.mark.skip(reason='later')\ndef test_sk(): pass\ndef test_alone():\n    assert [name for _, name in socket.if_nameindex()] == ['lo']\n    assert os.getuid() == 1000\n    with pytest.raises(OSError): open('/cache/x', 'w')\n";
+    fs::write(dir.join("test_a.py"), tests).unwrap();
+
+    let (code, told) = place.project("test", &dir, &[]);
+    let counts = &told["counts"];
+    assert_eq!(
+        (
+            code,
+            &counts["total"],
+            &counts["passed"],
+            &counts["failed"],
+            &counts["skipped"]
+        ),
+        (Some(1), &json!(4), &json!(2), &json!(1), &json!(1)),
+        "{told:#}"
+    );
+    let cases = told["projects"][0]["steps"][0]["tests"]["cases"]
+        .as_array()
+        .unwrap();
+    let bad = cases
+        .iter()
+        .find(|case| case["status"] == "failed")
+        .unwrap();
+    assert_eq!(
+        (&bad["file"], &bad["line"]),
+        (&json!("test_a.py"), &json!(3))
+    );
+    assert_eq!(fs::read_to_string(dir.join("made")).unwrap(), "x");
+    let shown = place.json(&["runs", "show", "latest", "--json"]);
+    assert_eq!(
+        (&shown["backend"], &shown["kind"]),
+        (&json!("docker"), &json!("test")),
+        "{shown:#}"
+    );
+    assert_eq!(shown["isolation"]["network"], "none", "{shown:#}");
+    assert_eq!(shown["isolation"]["image"], PYTHON_IMAGE, "{shown:#}");
+
+    // A limit ends it, and what was told before is there; nothing of it comes into the project with --cow.
+    fs::remove_file(dir.join("made")).unwrap();
+    fs::write(
+        dir.join("test_a.py"),
+        "import time\ndef test_ok(): open('made', 'w')\ndef test_hangs(): time.sleep(600)\n",
+    )
+    .unwrap();
+    let (code, told) = place.project("test", &dir, &["--timeout", "20s", "--cow"]);
+    assert_eq!(
+        (code, &told["counts"]["passed"]),
+        (Some(124), &json!(1)),
+        "{told:#}"
+    );
+    assert!(!dir.join("made").exists());
+
+    fs::write(dir.join("test_a.py"), "def broken(:\n").unwrap();
+    for verb in ["build", "lint"] {
+        let (code, told) = place.project(verb, &dir, &[]);
+        let found = &told["projects"][0]["steps"][0]["diagnostics"][0];
+        assert_eq!(
+            (code, &found["file"], &found["line"], &found["code"]),
+            (
+                Some(1),
+                &json!("test_a.py"),
+                &json!(1),
+                &json!("SyntaxError")
+            ),
+            "{told:#}"
+        );
+    }
+    let (code, told) = place.project("format", &dir, &[]);
+    assert_eq!(
+        (code, &told["verdict"]),
+        (Some(0), &json!("nothing")),
+        "{told:#}"
+    );
+    what_it_depends_on_is_installed_from_a_cache(&place);
+    daemon.assert_clean();
+}
+
+fn what_it_depends_on_is_installed_from_a_cache(place: &Place) {
+    let dir = place.dir.path().join("needy");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("requirements.txt"), "tiny==1.0\n").unwrap();
+    let tests = "import unittest, tiny\nclass A(unittest.TestCase):\n    def test_it(self): self.assertTrue(tiny.__file__.startswith('/work/.venv/'))\n";
+    fs::write(dir.join("test_a.py"), tests).unwrap();
+    let cache = place.dir.path().join("cache");
+    let at = cache.to_str().unwrap();
+    // As `restore --backend host` leaves it there.
+    let wheels = cache.join("pip/wheels");
+    fs::create_dir_all(&wheels).unwrap();
+    let script = "import sys, zipfile\nwheel = zipfile.ZipFile(sys.argv[1], 'w')\nwheel.writestr('tiny.py', '')\nwheel.writestr('tiny-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n')\nwheel.writestr('tiny-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\nwheel.writestr('tiny-1.0.dist-info/RECORD', 'tiny.py,,\\ntiny-1.0.dist-info/METADATA,,\\ntiny-1.0.dist-info/WHEEL,,\\ntiny-1.0.dist-info/RECORD,,\\n')\n";
+    succeed(
+        Command::new("python3")
+            .args(["-c", script])
+            .arg(wheels.join("tiny-1.0-py3-none-any.whl")),
+    );
+    let (code, told) = place.project("restore", &dir, &["--cache-dir", at]);
+    assert_eq!(code, Some(0), "{told:#}");
+    let (code, told) = place.project("test", &dir, &["--cache-dir", at]);
+    assert_eq!(
+        (code, &told["counts"]["passed"]),
+        (Some(0), &json!(1)),
+        "{told:#}"
+    );
+}
+
+#[test]
+fn directories_that_are_shown_are_copied_in_and_back_where_they_are_writable() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let place = Place::new(daemon.endpoint());
+    let (read, write) = (
+        place.dir.path().join("read"),
+        place.dir.path().join("write"),
+    );
+    for dir in [&read, &write] {
+        fs::create_dir(dir).unwrap();
+        fs::write(dir.join("old"), "old").unwrap();
+    }
+    let (ro, rw) = (
+        format!("{}:/opt/read", read.display()),
+        format!("{}:/opt/deep/write:rw", write.display()),
+    );
+    let script = "cat /opt/read/old; echo x > /opt/read/new; rm -f /opt/deep/write/old; echo y > /opt/deep/write/new";
+    let args = ["--mount", &ro, "--mount", &rw, "--", "sh", "-c", script];
+    let output = place.run(&[&DOCKER[..], &args].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "old");
+    assert!(
+        text(&output.stderr).contains("denied"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(!read.join("new").exists() && read.join("old").exists());
+    assert!(!write.join("old").exists());
+    assert_eq!(fs::read_to_string(write.join("new")).unwrap(), "y\n");
+    // One limit for each place that can be written to.
+    let script =
+        "for n in 1 2 3 4 5; do head -c 4m /dev/zero > /opt/deep/write/big$n; done; sleep 100";
+    let args = ["--disk", "8m", "--mount", &rw, "--", "sh", "-c", script];
+    let output = place.run(&[&DOCKER[..], &args].concat());
+    assert_eq!(output.status.code(), Some(153), "{}", text(&output.stderr));
+    let file = format!("{}:/opt/file", read.join("old").display());
+    let output = place.run(&[&DOCKER[..], &["--mount", &file, "--", "true"]].concat());
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("as a directory"),
+        "{}",
+        text(&output.stderr)
+    );
     daemon.assert_clean();
 }

@@ -15,11 +15,11 @@ use cofferdam_engine::error::EngineError;
 use jiff::Timestamp;
 
 use crate::course::{Failed, Finished, Place};
-use crate::files::{self, Manifest, Trouble};
+use crate::files::{self, Carried, Manifest, Trouble};
 use crate::ready::Cancel;
 use crate::scratch::Scratch;
 use crate::watch::Seen;
-use crate::{daemon, hold, last_word};
+use crate::{daemon, last_word};
 
 /// The exit code of a program that was killed.
 const KILLED: i64 = 137;
@@ -33,7 +33,7 @@ impl Place<'_> {
         request: &Request,
         id: &str,
         seen: Seen,
-        sent: Option<Manifest>,
+        sent: Vec<(Carried, Manifest)>,
         enforced_by: Enforcement,
         cancel: Option<BorrowedFd<'_>>,
     ) -> Result<Finished, Failed> {
@@ -71,7 +71,10 @@ impl Place<'_> {
             id,
             code,
             has_printed: seen.has_printed,
-            sent: sent.as_ref(),
+            sent: sent
+                .iter()
+                .find(|(carried, _)| carried.is_workspace())
+                .map(|(_, manifest)| manifest),
         };
         let report = self.last_word(&ended, request).await;
         let (brought, trouble) = self.bring(request, id, sent, &seen, cancel).await;
@@ -113,39 +116,38 @@ impl Place<'_> {
         &self,
         request: &Request,
         id: &str,
-        sent: Option<Manifest>,
+        sent: Vec<(Carried, Manifest)>,
         seen: &Seen,
         cancel: Option<BorrowedFd<'_>>,
     ) -> (Option<Brought>, Option<EngineError>) {
-        let (Some(workspace), Some(sent)) = (&request.workspace, sent) else {
-            return (None, None);
-        };
-        if !hold::writable(request) {
-            return (None, None);
-        }
         let client = daemon::patient(self.client, self.settings.pull_patience);
         let most = request.limits.disk.at_most().map(Bytes::get);
-        let bringing = files::bring(&client, id, workspace, sent, most);
         // Whoever ended the program wants what it left, but not to wait for long; it cannot be said twice.
         let (limit, given_up) = match seen.cause {
             Some(StopCause::Canceled) => (self.settings.patience, Cancel::new(None)),
             _ => (self.settings.pull_patience, Cancel::new(cancel)),
         };
-        let brought = tokio::select! {
-            brought = tokio::time::timeout(limit, bringing) => brought.unwrap_or(Err(Trouble::TooLong(limit))),
-            () = given_up.wished() => Err(Trouble::GivenUp),
-        };
-        match brought {
-            Ok(brought) => {
-                let is_cow = workspace.access == WorkspaceAccess::CopyOnWrite;
-                let brought = Brought {
-                    changes: is_cow.then_some(brought.changes),
-                    is_over: brought.is_over,
-                };
-                (Some(brought), None)
+        let mut all = None;
+        for (carried, sent) in sent.into_iter().filter(|(each, _)| each.is_writable()) {
+            let bringing = files::bring(&client, id, &carried, sent, most);
+            let brought = tokio::select! {
+                brought = tokio::time::timeout(limit, bringing) => brought.unwrap_or(Err(Trouble::TooLong(limit))),
+                () = given_up.wished() => Err(Trouble::GivenUp),
+            };
+            let brought = match brought {
+                Ok(brought) => brought,
+                Err(trouble) => return (all, Some(trouble.into_error())),
+            };
+            let known = all.get_or_insert(Brought {
+                changes: None,
+                is_over: false,
+            });
+            known.is_over |= brought.is_over;
+            if carried.access == WorkspaceAccess::CopyOnWrite {
+                known.changes = Some(brought.changes);
             }
-            Err(trouble) => (None, Some(trouble.into_error())),
         }
+        (all, None)
     }
 }
 

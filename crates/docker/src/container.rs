@@ -15,6 +15,7 @@ use cofferdam_contract::request::{Gpus, Request, Workspace};
 use cofferdam_contract::units::{Bytes, Cap};
 
 use crate::daemon::{Flavour, Maker};
+use crate::files::Carried;
 use crate::image::Image;
 use crate::network;
 use crate::owner::Owner;
@@ -80,6 +81,9 @@ pub(crate) fn check(request: &Request) -> Result<(), Problems> {
     }
     if let Some(cwd) = &request.cwd {
         look("cwd".to_owned(), cwd.as_os_str());
+    }
+    for (index, mount) in request.mounts.iter().enumerate() {
+        look(format!("mounts[{index}].target"), mount.target.as_os_str());
     }
     Problems::check(found)
 }
@@ -263,29 +267,26 @@ fn scratch_options(disk: Cap<Bytes>, flavour: Flavour) -> String {
     options
 }
 
-/// The workspace is a volume without a name, which goes with its container. Volumes that the image asks for would be writable without any limit: they are empty
-/// and read-only.
+/// The workspace and what else is carried in are volumes without a name, which go with their container. Volumes that the image asks for would be writable without any
+/// limit: they are empty and read-only.
 fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
-    let own = |target: &String| {
+    let carried = Carried::all(wish.request);
+    let is_own = |target: &String| {
         let target = target.trim_end_matches('/');
-        target == Workspace::INSIDE || target == network::PLACE
+        [SCRATCH, Workspace::INSIDE, network::PLACE].contains(&target)
+            || carried.iter().any(|each| each.inside == target)
     };
-    let mut mounts: Vec<Mount> = wish
-        .image
-        .volumes
-        .iter()
-        .filter(|target| !own(target) && target.trim_end_matches('/') != SCRATCH)
-        .map(|target| Mount {
-            target: Some(target.clone()),
-            typ: Some(MountType::TMPFS),
-            read_only: Some(true),
-            tmpfs_options: Some(MountTmpfsOptions {
-                size_bytes: Some(signed(PAGE)),
-                ..Default::default()
-            }),
+    let empty = wish.image.volumes.iter().filter(|target| !is_own(target));
+    let empty = empty.map(|target| Mount {
+        target: Some(target.clone()),
+        typ: Some(MountType::TMPFS),
+        read_only: Some(true),
+        tmpfs_options: Some(MountTmpfsOptions {
+            size_bytes: Some(signed(PAGE)),
             ..Default::default()
-        })
-        .collect();
+        }),
+        ..Default::default()
+    });
     let volume = |target: &str| Mount {
         target: Some(target.to_owned()),
         typ: Some(MountType::VOLUME),
@@ -297,13 +298,12 @@ fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
         }),
         ..Default::default()
     };
-    if wish.request.workspace.is_some() {
-        mounts.push(volume(Workspace::INSIDE));
-    }
-    if wish.request.network != Network::Denied {
-        mounts.push(volume(network::PLACE));
-    }
-    mounts
+    let network = match wish.request.network {
+        Network::Denied => None,
+        _ => Some(volume(network::PLACE)),
+    };
+    let volumes = carried.iter().map(|each| volume(&each.inside));
+    empty.chain(volumes).chain(network).collect()
 }
 
 fn labels(wish: &Wish<'_>) -> HashMap<String, String> {

@@ -22,7 +22,7 @@ use cofferdam_contract::ending::StopCause;
 use cofferdam_contract::enforcement::Enforcement;
 use cofferdam_contract::network::Network;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{Grant, Request, Workspace};
+use cofferdam_contract::request::{Grant, Request};
 use cofferdam_contract::units::Cap;
 use cofferdam_contract::usage::Usage;
 use cofferdam_engine::backend::{
@@ -36,7 +36,7 @@ use rustix::io::Errno;
 use crate::container::{self, Stdin, Wish};
 use crate::daemon::{Daemon, Flavour};
 use crate::feed::Feed;
-use crate::files::{self, Manifest};
+use crate::files::{self, Carried, Manifest};
 use crate::hold::{self, Watched};
 use crate::image::{self, Image};
 use crate::owner::Owner;
@@ -236,8 +236,8 @@ impl Place<'_> {
         if *self.network != Network::Denied {
             network::send_usher(self.client, &id).await?;
         }
-        let filling = self.filling(open.request(), &id).await?;
-        let is_watched = match filling {
+        let fillings = self.fillings(open.request(), &id).await?;
+        let is_watched = match fillings {
             Some(_) => Watched::Yes,
             None => Watched::No,
         };
@@ -253,7 +253,7 @@ impl Place<'_> {
             attached: attached.map_err(daemon::refused("attach to the container"))?,
             id,
             sent,
-            filling,
+            fillings: fillings.unwrap_or_default(),
             enforced_by,
         })
     }
@@ -269,7 +269,7 @@ impl Place<'_> {
             id,
             attached,
             sent,
-            filling,
+            fillings,
             enforced_by,
         } = prepared;
         open.begin();
@@ -300,7 +300,7 @@ impl Place<'_> {
             client: self.client,
             id: &id,
             settings: self.settings,
-            filling,
+            fillings,
             cancel,
             started,
         };
@@ -351,18 +351,26 @@ impl Place<'_> {
         Ok((made.id, made.warnings))
     }
 
-    async fn send(&self, request: &Request, id: &str) -> Result<Option<Manifest>, EngineError> {
-        let Some(workspace) = &request.workspace else {
-            return Ok(None);
-        };
+    async fn send(
+        &self,
+        request: &Request,
+        id: &str,
+    ) -> Result<Vec<(Carried, Manifest)>, EngineError> {
         let client = daemon::patient(self.client, self.settings.pull_patience);
-        files::send(&client, self.flavour, id, workspace)
-            .await
-            .map(Some)
+        let mut sent = Vec::new();
+        for carried in Carried::all(request) {
+            let manifest = files::send(&client, self.flavour, id, &carried).await?;
+            sent.push((carried, manifest));
+        }
+        Ok(sent)
     }
 
-    /// The volume as a directory of this machine, where it can be looked at.
-    async fn filling(&self, request: &Request, id: &str) -> Result<Option<Filling>, EngineError> {
+    /// The volumes that the program can write to as directories of this machine, where all of them can be looked at.
+    async fn fillings(
+        &self,
+        request: &Request,
+        id: &str,
+    ) -> Result<Option<Vec<Filling>>, EngineError> {
         let Cap::AtMost(limit) = request.limits.disk else {
             return Ok(None);
         };
@@ -374,12 +382,17 @@ impl Place<'_> {
             .inspect_container(id, None::<InspectContainerOptions>)
             .await
             .map_err(daemon::refused("look at the container"))?;
-        let mounts = found.mounts.unwrap_or_default();
-        let volume = mounts
+        let volumes = found.mounts.unwrap_or_default();
+        let writable = Carried::all(request)
             .into_iter()
-            .find(|mount| mount.destination.as_deref() == Some(Workspace::INSIDE));
-        let source = volume.and_then(|volume| volume.source);
-        Ok(source.and_then(|source| Filling::new(Path::new(&source), limit)))
+            .filter(Carried::is_writable);
+        let fillings = writable.map(|carried| {
+            let volume = volumes
+                .iter()
+                .find(|volume| volume.destination.as_ref() == Some(&carried.inside))?;
+            Filling::new(Path::new(volume.source.as_ref()?), limit)
+        });
+        Ok(fillings.collect())
     }
 
     pub(crate) fn end(&self, usage: Usage, enforced_by: Enforcement, report: Reported) -> End {
@@ -425,8 +438,8 @@ impl Place<'_> {
 struct Prepared {
     id: String,
     attached: AttachContainerResults,
-    sent: Option<Manifest>,
-    filling: Option<Filling>,
+    sent: Vec<(Carried, Manifest)>,
+    fillings: Vec<Filling>,
     enforced_by: Enforcement,
 }
 

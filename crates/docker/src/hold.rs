@@ -1,9 +1,11 @@
 //! Which limit is held by what in a container, and the refusal of one that the daemon says it cannot hold.
 
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
-use cofferdam_contract::request::{Request, WorkspaceAccess};
+use cofferdam_contract::request::Request;
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::error::EngineError;
+
+use crate::files::Carried;
 
 /// Whether somebody can look at how much a writable workspace holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,15 +96,9 @@ pub(crate) fn enforcement(
     Ok(held)
 }
 
-/// Whether the program can write to its workspace.
+/// Whether the program can write to anything of the caller's.
 pub(crate) fn writable(request: &Request) -> bool {
-    request
-        .workspace
-        .as_ref()
-        .is_some_and(|workspace| match workspace.access {
-            WorkspaceAccess::ReadWrite | WorkspaceAccess::CopyOnWrite => true,
-            WorkspaceAccess::ReadOnly => false,
-        })
+    Carried::all(request).iter().any(Carried::is_writable)
 }
 
 /// The limit that a daemon's warning is about. Docker drops a limit that its kernel does not have and only warns; `Limitation discarded` is how that reads.
@@ -184,7 +180,7 @@ mod tests {
         let mut request = request(&["true"]);
         request.workspace = Some(cofferdam_contract::request::Workspace {
             path: "/x".into(),
-            access: WorkspaceAccess::ReadWrite,
+            access: cofferdam_contract::request::WorkspaceAccess::ReadWrite,
         });
         assert!(enforcement(&request, &[], Watched::No).is_err());
         let held = enforcement(&request, &[], Watched::Yes).unwrap();

@@ -32,7 +32,7 @@ pub(crate) struct Watching<'a> {
     pub(crate) client: &'a Docker,
     pub(crate) id: &'a str,
     pub(crate) settings: &'a Settings,
-    pub(crate) filling: Option<Filling>,
+    pub(crate) fillings: Vec<Filling>,
     pub(crate) cancel: Option<BorrowedFd<'a>>,
     pub(crate) started: Instant,
 }
@@ -78,8 +78,8 @@ impl Watching<'_> {
             .build();
         let mut wait = Box::pin(client.wait_container(id, Some(ended)));
         let cancel = Cancel::new(self.cancel);
-        let filling = self.filling.take();
-        let mut state = State::new(&self, filling, open.request().limits.clone());
+        let fillings = std::mem::take(&mut self.fillings);
+        let mut state = State::new(&self, fillings, open.request().limits.clone());
         let (mut is_pumped, mut is_closed) = (false, false);
         loop {
             if state.is_over(is_closed, open) {
@@ -171,7 +171,7 @@ struct State<'a, 'w> {
     watching: &'a Watching<'w>,
     limits: Limits,
     meter: Meter,
-    filling: Option<Filling>,
+    fillings: Vec<Filling>,
     scratch: Option<Scratch>,
     cause: Option<StopCause>,
     /// The signal that is on its way.
@@ -191,7 +191,7 @@ struct State<'a, 'w> {
 }
 
 impl<'a, 'w> State<'a, 'w> {
-    fn new(watching: &'a Watching<'w>, filling: Option<Filling>, limits: Limits) -> Self {
+    fn new(watching: &'a Watching<'w>, fillings: Vec<Filling>, limits: Limits) -> Self {
         let now = Instant::now();
         let init = match watching.settings.init {
             Init::Daemons => 1,
@@ -201,7 +201,7 @@ impl<'a, 'w> State<'a, 'w> {
         Self {
             watching,
             meter: Meter::new(init),
-            filling,
+            fillings,
             scratch: None,
             cause: None,
             killing: None,
@@ -298,8 +298,8 @@ impl<'a, 'w> State<'a, 'w> {
         if let Some(cause) = counted.refused(&self.limits) {
             self.stop(cause);
         }
-        if let (Some(filling), Cap::AtMost(limit)) = (&mut self.filling, self.limits.disk)
-            && filling.is_over()
+        if let Cap::AtMost(limit) = self.limits.disk
+            && self.fillings.iter_mut().any(Filling::is_over)
         {
             let place = DiskPlace::Workspace;
             self.stop(StopCause::Disk { limit, place });

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::apart::Apart;
 use crate::coverage::{CoverageAt, CoverageFormat};
 use crate::diagnostic::Speaker;
 use crate::model::{Detection, PackageManager};
@@ -29,6 +30,15 @@ pub struct Options {
     pub fail_fast: FailFast,
     pub coverage: Coverage,
     pub reach: Reach,
+    pub trust: Trust,
+}
+
+/// Whether a tool may execute parts of the project where there are no walls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Trust {
+    Yes,
+    #[default]
+    No,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,6 +93,12 @@ pub struct Step {
     pub output: Output,
     /// Shorter than what the caller allows, where the project says so.
     pub at_most: Option<Duration>,
+    /// Files of ours that lie in the directory for reports when it starts: name and contents.
+    pub aids: Vec<(&'static str, &'static str)>,
+    /// What it sees of the project instead of all of it, where there are no walls.
+    pub apart: Option<Apart>,
+    /// Files of the project, relative to the searched directory, that it may write to where there are no walls.
+    pub guards: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -282,6 +298,9 @@ impl Step {
             speakers: Vec::new(),
             output: Output::ForPeople,
             at_most: None,
+            aids: Vec::new(),
+            apart: None,
+            guards: Vec::new(),
         }
     }
 
@@ -312,6 +331,11 @@ impl Step {
 
     pub(crate) fn covered(mut self, name: &'static str, format: CoverageFormat) -> Self {
         self.coverage = Some(CoverageAt { name, format });
+        self
+    }
+
+    pub(crate) fn aid(mut self, name: &'static str, contents: &'static str) -> Self {
+        self.aids.push((name, contents));
         self
     }
 

@@ -1,7 +1,7 @@
 //! Reading a stranger's tree: everything is opened below one directory that is held, no link is followed, a pipe does not wait, and sizes are bounded.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -158,6 +158,16 @@ impl Beneath {
             return Err(io::Error::other("is not a regular file"));
         }
         Ok(file.into())
+    }
+
+    /// A new file, where nothing of that name is.
+    pub fn create(&self, relative: &str, bytes: &[u8]) -> io::Result<()> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (parent, name) = self.descend(relative)?;
+        let mode = Mode::from_raw_mode(0o644);
+        let file = rustix::fs::openat(&parent, name, flags, mode)?;
+        File::from(file).write_all(bytes)
     }
 
     /// The directory that holds the last name, and that name. One name at a time, so that no link is followed on the way; a sandbox inside a sandbox may have no

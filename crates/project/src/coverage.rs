@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostic;
-use crate::xml;
+use crate::xml::{self, Keep};
 
 /// How coverage is written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,36 +141,45 @@ impl Reached {
 }
 
 fn cobertura(bytes: &[u8], root: &str, reached: &mut Reached) -> Result<(), String> {
-    let document = xml::parse(bytes)?;
-    let top = &document.root;
-    if top.name != "coverage" {
-        return Err("is not Cobertura".to_owned());
-    }
-    // Names are relative to a source, which is itself a path that the tool saw.
-    let sources = top.all("source");
-    let base = match sources.first() {
-        Some(source) if sources.len() == 1 => source.text.trim().trim_end_matches('/').to_owned(),
-        _ => String::new(),
-    };
-    for class in top.all("class") {
-        let Some(name) = class.attribute("filename") else {
-            continue;
-        };
-        let path = match name.starts_with('/') || base.is_empty() {
-            true => name.to_owned(),
-            false => format!("{base}/{name}"),
-        };
-        let file = diagnostic::relative(&path, root);
-        let lines = class.child("lines").map(|lines| &lines.children);
-        for line in lines.into_iter().flatten() {
-            let number = line.attribute("number").and_then(|text| text.parse().ok());
-            let is_reached = line.attribute("hits").is_some_and(|hits| hits != "0");
-            if let Some(number) = number {
-                reached.line(&file, number, is_reached);
+    // Names are relative to a source, which is itself a path that the tool saw. Sources stand before what is in them.
+    let mut sources: Vec<String> = Vec::new();
+    let mut of = (String::new(), String::new());
+    let document = xml::read(bytes, &mut |element, around| {
+        match (element.name.as_str(), around) {
+            ("source", _) if sources.len() < 2 => {
+                sources.push(element.text.trim().trim_end_matches('/').to_owned());
             }
+            ("line", [top, .., class, lines])
+                if top.name == "coverage" && class.name == "class" && lines.name == "lines" =>
+            {
+                let Some(name) = class.attribute("filename") else {
+                    return Keep::No;
+                };
+                if of.0 != name {
+                    let path = match sources.as_slice() {
+                        [base] if !name.starts_with('/') && !base.is_empty() => {
+                            format!("{base}/{name}")
+                        }
+                        _ => name.to_owned(),
+                    };
+                    of = (name.to_owned(), diagnostic::relative(&path, root));
+                }
+                let number = element
+                    .attribute("number")
+                    .and_then(|text| text.parse().ok());
+                let is_reached = element.attribute("hits").is_some_and(|hits| hits != "0");
+                if let Some(number) = number {
+                    reached.line(&of.1, number, is_reached);
+                }
+            }
+            _ => {}
         }
+        Keep::No
+    })?;
+    match document.root.name.as_str() {
+        "coverage" => Ok(()),
+        _ => Err("is not Cobertura".to_owned()),
     }
-    Ok(())
 }
 
 fn lcov(text: &str, root: &str, reached: &mut Reached) {

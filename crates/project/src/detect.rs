@@ -2,7 +2,7 @@
 //! followed.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use crate::beneath::Beneath;
@@ -33,17 +33,22 @@ impl Default for Bounds {
 
 /// A manifest is text that a person writes.
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
+/// All manifests together: each is parsed.
+const MAX_MANIFESTS: u64 = 128 << 20;
+const MAX_HEAD: u64 = 512;
 pub(crate) const MAX_NOTES: usize = 20;
 /// Directories that hold anything of interest.
 const MAX_DIRS: usize = 50_000;
 
 /// What the walk saw, before any file was opened.
-#[derive(Debug)]
 pub(crate) struct Tree<'a> {
     beneath: &'a Beneath,
     dirs: BTreeMap<String, Names>,
     /// How many manifests are still taken, and how many directories: who looks at each must not be kept for ever.
     room: (usize, usize),
+    /// Bytes of manifests that are still read.
+    left: u64,
+    is_over: IsOver<'a>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -68,9 +73,11 @@ pub fn detect_until(root: &Path, bounds: &Bounds, is_over: IsOver<'_>) -> io::Re
         beneath: &beneath,
         dirs: BTreeMap::new(),
         room: (bounds.manifests, MAX_DIRS),
+        left: MAX_MANIFESTS,
+        is_over,
         notes: Vec::new(),
     };
-    let entries = tree.walk(bounds, is_over)?;
+    let entries = tree.walk(bounds)?;
     let mut projects = ecosystem::find(&mut tree, bounds.manifests);
     projects.sort_by(order);
     let Tree { mut notes, .. } = tree;
@@ -96,9 +103,9 @@ fn order(a: &Project, b: &Project) -> std::cmp::Ordering {
 }
 
 impl Tree<'_> {
-    fn walk(&mut self, bounds: &Bounds, is_over: IsOver<'_>) -> io::Result<u64> {
+    fn walk(&mut self, bounds: &Bounds) -> io::Result<u64> {
         let beneath = self.beneath;
-        let mut walk = Walk::new(bounds, is_over);
+        let mut walk = Walk::new(bounds, self.is_over);
         walk.through(beneath, &mut |dir, name| self.see(dir, name))?;
         for note in walk.notes {
             self.note(note);
@@ -147,9 +154,13 @@ impl Tree<'_> {
 
     /// Whether any directory from here down is of this kind.
     pub(crate) fn any_below(&self, dir: &str, is: impl Fn(&Names) -> bool) -> bool {
-        self.dirs
-            .iter()
-            .any(|(at, names)| is_below(at, dir) && is(names))
+        if dir == "." {
+            return self.dirs.values().any(is);
+        }
+        let start = format!("{dir}/");
+        let below = self.dirs.range(start.clone()..);
+        let mut below = below.take_while(|(at, _)| at.starts_with(&start));
+        self.dirs.get(dir).is_some_and(&is) || below.any(|(_, names)| is(names))
     }
 
     pub(crate) fn has(&self, dir: &str, name: &str) -> bool {
@@ -174,13 +185,30 @@ impl Tree<'_> {
 
     /// A manifest's text; a note where it cannot be read.
     pub(crate) fn text(&mut self, path: &str) -> Option<String> {
+        if self.left == 0 || (self.is_over)() {
+            self.full();
+            return None;
+        }
         match self.beneath.read(path, MAX_MANIFEST) {
-            Ok(bytes) => Some(crate::xml::decode(&bytes)),
+            Ok(bytes) => {
+                let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                self.left = self.left.saturating_sub(read);
+                Some(crate::xml::decode(&bytes).into_owned())
+            }
             Err(error) => {
                 self.note(format!("{path}: {error}"));
                 None
             }
         }
+    }
+
+    /// How a file begins; nothing where it cannot be read.
+    pub(crate) fn head(&self, path: &str) -> String {
+        let mut bytes = Vec::new();
+        if let Ok(file) = self.beneath.file(path) {
+            let _ = file.take(MAX_HEAD).read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     pub(crate) fn is_file(&self, path: &str) -> bool {

@@ -94,7 +94,7 @@ fn a_node_workspace_has_members_and_a_manager_by_its_lock_file() {
         "the workspace and the one that it leaves out"
     );
     let tested = argv(Action::Test, &detection, 0);
-    assert_eq!(tested[0][..4], ["pnpm", "run", "test", "--"]);
+    assert_eq!(tested[0][..4], ["pnpm", "run", "test", "--ci"]);
     assert!(
         tested[0].contains(&"--outputFile=/reports/jest.json".to_owned()),
         "{tested:?}"
@@ -118,7 +118,13 @@ fn restoring_without_network_never_waits_for_one() {
     );
     assert_eq!(
         with(&[("yarn.lock", "")]),
-        ["yarn", "install", "--frozen-lockfile", "--offline"]
+        [
+            "yarn",
+            "install",
+            "--non-interactive",
+            "--frozen-lockfile",
+            "--offline"
+        ]
     );
 }
 
@@ -439,4 +445,38 @@ fn on_the_host_python_only_fetches_and_not_from_within_the_project() {
         .collect();
     let fetch = "python3 -I -m pip download --quiet --only-binary :all: --dest /home/c/pip/wheels setuptools wheel d a>1";
     assert_eq!(told, [("/home/c", fetch.to_owned())]);
+}
+
+#[test]
+fn patterns_of_members_are_bounded_for_the_whole_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let patterns: Vec<String> = (0..150).map(|n| format!("\"a{n}*/b*/c*{n}\"")).collect();
+    let package = format!("{{\"workspaces\": [{}, \"sub\"]}}", patterns.join(","));
+    for n in 0..300 {
+        let at = dir.path().join(format!("p{n}"));
+        std::fs::create_dir_all(at.join("sub")).unwrap();
+        std::fs::write(at.join("package.json"), &package).unwrap();
+        std::fs::write(at.join("sub/package.json"), "{}").unwrap();
+    }
+    let found = detect(dir.path(), &Bounds::default()).unwrap();
+    assert_eq!(found.projects.len(), 600);
+    let workspaces = found
+        .projects
+        .iter()
+        .filter(|project| !project.members.is_empty());
+    assert_eq!(workspaces.count(), 2_000 / 151);
+    assert!(
+        found.notes.iter().any(|note| note.contains("patterns")),
+        "{:?}",
+        found.notes
+    );
+}
+
+#[test]
+fn whoever_has_no_time_any_more_reads_no_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("package.json"), "{}").unwrap();
+    let found = detect_until(dir.path(), &Bounds::default(), &|| true).unwrap();
+    assert!(found.projects.is_empty(), "{found:?}");
+    assert!(!found.notes.is_empty());
 }

@@ -1,7 +1,8 @@
 //! Projects as data: what lies in a directory tree, the commands that build and test it, and what those commands said. Reads files beneath a directory that it
-//! holds and follows no link; starts no process and writes no file.
+//! holds and follows no link; starts no process, and writes no file but one that it is told to make.
 
 pub mod action;
+pub mod apart;
 pub mod beneath;
 pub mod commands;
 pub mod coverage;

@@ -48,6 +48,9 @@ pub struct Project {
     /// Packages that it asks for by plain name and version, as an index knows them.
     #[serde(skip)]
     pub requirements: Vec<String>,
+    /// What builds it, by name.
+    #[serde(skip)]
+    pub build_requirements: Vec<String>,
     /// What else is known of it, such as `typescript` or `eslint`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
@@ -199,6 +202,7 @@ impl Project {
             is_test: false,
             test_script: None,
             requirements: Vec::new(),
+            build_requirements: Vec::new(),
             uses: Vec::new(),
         }
     }

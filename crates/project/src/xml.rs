@@ -1,17 +1,22 @@
-//! XML of strangers as a tree of bounded size and depth. No document type, hence no entities but the five of XML itself; names lose their prefix.
+//! XML of strangers, element by element and of bounded size and depth. Whoever reads says of each element that ends whether it is still needed, so that a report takes no more memory than
+//! what is kept of it. No document type, hence no entities but the five of XML itself; names lose their prefix.
+
+use std::borrow::Cow;
 
 use quick_xml::Reader;
 use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 
-/// An element with all that is in it.
+/// An element with what was kept of what is in it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Element {
     pub(crate) name: String,
     attributes: Vec<(String, String)>,
-    /// Text directly in it, joined.
+    /// Text directly in it, joined, up to [`MAX_SAID`].
     pub(crate) text: String,
     pub(crate) children: Vec<Element>,
+    /// What it takes in memory with all that is in it, about.
+    weight: usize,
 }
 
 /// A document, whole or as far as it goes.
@@ -22,12 +27,23 @@ pub(crate) struct Document {
     pub(crate) cut: Option<String>,
 }
 
+/// Whether an element that has ended stays with the one around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Yes,
+    No,
+}
+
 /// Deeper than any report, shallower than any stack.
 const MAX_DEPTH: usize = 128;
-/// Elements and attributes together.
-const MAX_PARTS: usize = 4_000_000;
-/// Text and values together, after references were resolved.
-const MAX_TEXT: usize = 256 << 20;
+/// What all that is kept may take at a time.
+const MAX_HELD: usize = 48 << 20;
+/// Of one text or one value; the rest is passed by.
+const MAX_SAID: usize = 64 << 10;
+/// More than any element has.
+const MAX_ATTRIBUTES: usize = 200;
+/// What an element or an attribute takes beside its texts.
+const OVERHEAD: usize = 128;
 
 impl Element {
     pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
@@ -48,7 +64,7 @@ impl Element {
     /// Every element of this name, at any depth, in the order of the document.
     pub(crate) fn all<'a>(&'a self, name: &str) -> Vec<&'a Element> {
         let mut found = Vec::new();
-        self.walk(&mut |element, _| {
+        self.walk(&mut |element| {
             if element.name == name {
                 found.push(element);
             }
@@ -56,26 +72,17 @@ impl Element {
         found
     }
 
-    /// Visits every element with those around it, the outermost first. The depth is bounded by the reader.
-    pub(crate) fn walk<'a>(&'a self, visit: &mut impl FnMut(&'a Element, &[&'a Element])) {
-        fn go<'a>(
-            element: &'a Element,
-            around: &mut Vec<&'a Element>,
-            visit: &mut impl FnMut(&'a Element, &[&'a Element]),
-        ) {
-            visit(element, around);
-            around.push(element);
-            for child in &element.children {
-                go(child, around, visit);
-            }
-            around.pop();
+    /// The depth is bounded by the reader.
+    fn walk<'a>(&'a self, visit: &mut impl FnMut(&'a Element)) {
+        visit(self);
+        for child in &self.children {
+            child.walk(visit);
         }
-        go(self, &mut Vec::new(), visit);
     }
 }
 
 /// Text of any encoding that reports come in: UTF-8 with or without a mark, UTF-16 with one.
-pub(crate) fn decode(bytes: &[u8]) -> String {
+pub(crate) fn decode(bytes: &[u8]) -> Cow<'_, str> {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = rest.chunks_exact(2).map(|pair| match pair {
             [a, b] => unit([*a, *b]),
@@ -83,23 +90,38 @@ pub(crate) fn decode(bytes: &[u8]) -> String {
         });
         char::decode_utf16(units)
             .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
-            .collect()
+            .collect::<String>()
     };
     match bytes {
-        [0xff, 0xfe, rest @ ..] => wide(rest, u16::from_le_bytes),
-        [0xfe, 0xff, rest @ ..] => wide(rest, u16::from_be_bytes),
-        [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8_lossy(rest).into_owned(),
-        _ => String::from_utf8_lossy(bytes).into_owned(),
+        [0xff, 0xfe, rest @ ..] => wide(rest, u16::from_le_bytes).into(),
+        [0xfe, 0xff, rest @ ..] => wide(rest, u16::from_be_bytes).into(),
+        [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8_lossy(rest),
+        _ => String::from_utf8_lossy(bytes),
     }
 }
 
-/// Reads a document. An error only where there is no root at all; what ends early or turns bad later is cut there.
+/// Reads a document whole. An error only where there is no root at all; what ends early or turns bad later is cut there.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Document, String> {
+    read(bytes, &mut |_, _| Keep::Yes)
+}
+
+/// Reads a document and shows each element that ends with those around it, the outermost first. One that is cut in the middle is not shown.
+pub(crate) fn read(
+    bytes: &[u8],
+    visit: &mut dyn FnMut(&Element, &[Element]) -> Keep,
+) -> Result<Document, String> {
     let text = decode(bytes);
-    let mut builder = Builder::default();
+    let mut builder = Builder {
+        open: Vec::new(),
+        root: None,
+        held: 0,
+        visit,
+    };
     let cut = builder.read(&text).err();
     while builder.open.len() > 1 {
-        builder.close();
+        if let Some(element) = builder.open.pop() {
+            builder.put(element, Keep::Yes);
+        }
     }
     match (builder.open.pop().or(builder.root), cut) {
         (Some(root), cut) => Ok(Document { root, cut }),
@@ -108,15 +130,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-#[derive(Default)]
-struct Builder {
+struct Builder<'v> {
     open: Vec<Element>,
     root: Option<Element>,
-    parts: usize,
-    text: usize,
+    held: usize,
+    visit: &'v mut dyn FnMut(&Element, &[Element]) -> Keep,
 }
 
-impl Builder {
+impl Builder<'_> {
     fn read(&mut self, text: &str) -> Result<(), String> {
         let mut reader = Reader::from_str(text);
         loop {
@@ -155,51 +176,71 @@ impl Builder {
             return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
         }
         let mut element = Element {
-            name: start.local_name().into_inner().to_owned(),
+            name: shortened(start.local_name().into_inner()),
             ..Element::default()
         };
-        self.count(1, element.name.len())?;
-        for attribute in start.attributes().with_checks(false) {
+        element.weight = OVERHEAD + element.name.len();
+        for attribute in start.attributes().with_checks(false).take(MAX_ATTRIBUTES) {
             let attribute = attribute.map_err(|error| error.to_string())?;
             // One that refers to something unknown is taken as it is written.
             let value = match attribute.normalized_value(XmlVersion::Implicit1_0) {
-                Ok(value) => value.into_owned(),
-                Err(_) => attribute.value.clone().into_owned(),
+                Ok(value) => shortened(&value),
+                Err(_) => shortened(&attribute.value),
             };
-            let name = attribute.key.local_name().into_inner().to_owned();
-            self.count(1, name.len() + value.len())?;
+            let name = shortened(attribute.key.local_name().into_inner());
+            element.weight += OVERHEAD + name.len() + value.len();
             element.attributes.push((name, value));
         }
+        let weight = element.weight;
         self.open.push(element);
-        Ok(())
+        self.hold(weight)
     }
 
     fn close(&mut self) {
         let Some(element) = self.open.pop() else {
             return;
         };
-        match self.open.last_mut() {
-            Some(parent) => parent.children.push(element),
-            None => self.root = Some(self.root.take().unwrap_or(element)),
+        let keep = (self.visit)(&element, &self.open);
+        self.put(element, keep);
+    }
+
+    fn put(&mut self, element: Element, keep: Keep) {
+        match (self.open.last_mut(), keep) {
+            (Some(parent), Keep::Yes) => {
+                parent.weight += element.weight;
+                parent.children.push(element);
+            }
+            (Some(_), Keep::No) => self.held = self.held.saturating_sub(element.weight),
+            (None, _) => self.root = Some(self.root.take().unwrap_or(element)),
         }
     }
 
     fn say(&mut self, text: &str) -> Result<(), String> {
-        self.count(0, text.len())?;
-        if let Some(element) = self.open.last_mut() {
-            element.text.push_str(text);
-        }
-        Ok(())
+        let Some(element) = self.open.last_mut() else {
+            return Ok(());
+        };
+        let room = MAX_SAID.saturating_sub(element.text.len());
+        let text = text
+            .get(..text.floor_char_boundary(room))
+            .unwrap_or_default();
+        element.text.push_str(text);
+        element.weight += text.len();
+        self.hold(text.len())
     }
 
-    fn count(&mut self, parts: usize, text: usize) -> Result<(), String> {
-        self.parts += parts;
-        self.text += text;
-        if self.parts > MAX_PARTS || self.text > MAX_TEXT {
-            return Err("it holds more than any report does".to_owned());
+    fn hold(&mut self, more: usize) -> Result<(), String> {
+        self.held += more;
+        match self.held > MAX_HELD {
+            true => Err("it holds more than any report does".to_owned()),
+            false => Ok(()),
         }
-        Ok(())
     }
+}
+
+fn shortened(text: &str) -> String {
+    text.get(..text.floor_char_boundary(MAX_SAID))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Unknown entities stay visible as nothing: there is no document type that could have defined them.
@@ -255,6 +296,31 @@ mod tests {
         assert_eq!(parse(&wide).unwrap().root.text, "é");
         assert_eq!(parse(b"\xef\xbb\xbf<a>x</a>").unwrap().root.text, "x");
         assert_eq!(parse(b"<a>\xff</a>").unwrap().root.text, "\u{fffd}");
+    }
+
+    #[test]
+    fn what_is_not_needed_any_more_takes_no_memory_and_what_is_cut_is_not_shown() {
+        let many = format!("<a>{}<b n='cut'>", "<b n='1'>x</b>".repeat(400_000));
+        let mut shown = 0;
+        let document = read(many.as_bytes(), &mut |element, around| {
+            assert_eq!((element.name.as_str(), around.len()), ("b", 1));
+            shown += 1;
+            Keep::No
+        })
+        .unwrap();
+        assert_eq!((shown, document.root.children.len()), (400_000, 1));
+        assert!(document.cut.is_some());
+        // The same kept is more than anybody needs.
+        assert!(
+            parse(many.as_bytes())
+                .unwrap()
+                .cut
+                .unwrap()
+                .contains("more than any report")
+        );
+        let long = format!("<a b='{0}'>{0}</a>", "é".repeat(100 << 10));
+        let root = parse(long.as_bytes()).unwrap().root;
+        assert!(root.text.len() <= MAX_SAID && root.attribute("b").unwrap().len() <= MAX_SAID);
     }
 
     proptest::proptest! {

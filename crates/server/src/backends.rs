@@ -11,6 +11,7 @@ use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, Streams};
 use cofferdam_engine::pool::Seat;
 use cofferdam_store::DataDir;
+use cofferdam_workshop::Carrier;
 
 /// The verb of our own binary that compiles WebAssembly.
 pub const COMPILE_VERB: &str = "wasm-compile";
@@ -180,6 +181,18 @@ pub(crate) fn memory_to_compile(sealed: &Sealed) -> Bytes {
 #[cfg(not(feature = "wasm"))]
 pub(crate) fn memory_to_compile(_: &Sealed) -> Bytes {
     Bytes::new(0)
+}
+
+/// For the steps of a project.
+impl Carrier for Backends {
+    fn run(
+        &self,
+        grant: Grant,
+        streams: Streams<'_>,
+        host: &Host,
+    ) -> Result<RunRecord, EngineError> {
+        Self::run(self, None, &Asked::default(), grant, streams, host)
+    }
 }
 
 fn unavailable(backend: BackendName, why: String) -> EngineError {

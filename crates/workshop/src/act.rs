@@ -68,8 +68,21 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
     match named {
         Some(outcome) => outcomes.push(outcome),
         None => {
-            for project in choose(&found, &wish.projects)? {
-                let outcome = one(bench, project, &found, &wish)?;
+            let chosen = choose(&found, &wish.projects)?;
+            for project in &chosen {
+                let mut outcome = ProjectOutcome::new(project);
+                match one(bench, project, &found, &wish, &mut outcome) {
+                    Ok(()) => {}
+                    // Where nothing else is there to be told, it is the answer.
+                    Err(error) if chosen.len() == 1 && outcome.steps.is_empty() => {
+                        return Err(error);
+                    }
+                    // What others did, and what this one did before, is told all the same.
+                    Err(error) => {
+                        outcome.verdict = Verdict::Stopped;
+                        outcome.detail = Some(error.to_string());
+                    }
+                }
                 let is_late = bench.until.is_some_and(|until| Instant::now() >= until);
                 let is_over = is_late || outcome.steps.last().is_some_and(was_canceled);
                 outcomes.push(outcome);
@@ -136,8 +149,8 @@ fn one(
     project: &Project,
     found: &Detection,
     wish: &Wish,
-) -> Result<ProjectOutcome, WorkError> {
-    let mut outcome = ProjectOutcome::new(project);
+    outcome: &mut ProjectOutcome,
+) -> Result<(), WorkError> {
     // Where reports will lie is the same for all inside; on the host each step has its own.
     let first = bench.reports()?;
     let plan = |reports: &Path| {
@@ -157,22 +170,19 @@ fn one(
             if found.tops().count() == 1 || wish.action != Action::Test {
                 return Err(WorkError::new(ErrorCode::InputInvalid, why.to_string()));
             }
-            return Ok(outcome);
+            return Ok(());
         }
     };
     if steps.is_empty() {
         outcome.detail = Some(format!("there is nothing to {}", wish.action.as_str()));
-        return Ok(outcome);
+        return Ok(());
     }
     drop(first);
-    let tools = match bench.backend {
-        BackendName::Host => tools::Tools::default(),
-        _ => tools::find(project, &bench.mounts)?,
-    };
+    let tools = tools::find(project, wish.action, bench)?;
     for index in 0..steps.len() {
         let is_last = attempts(
             bench,
-            &mut outcome,
+            outcome,
             wish,
             &tools,
             (index, &|reports| {
@@ -191,7 +201,7 @@ fn one(
         .map(|step| step.verdict)
         .max()
         .unwrap_or(Verdict::Nothing);
-    Ok(outcome)
+    Ok(())
 }
 
 /// Runs one step as often as is asked for. Whether the steps after it have no sense any more.
@@ -224,6 +234,10 @@ fn attempts(
         done.index = index;
         let failed = !matches!(done.verdict, Verdict::Passed | Verdict::Nothing);
         let stopped = done.verdict == Verdict::Stopped;
+        // What the tests reach is told of the last attempt.
+        for earlier in outcome.steps.iter_mut().filter(|step| step.index == index) {
+            earlier.coverage = None;
+        }
         outcome.steps.push(done);
         let more = has_tests
             && !stopped

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_project::Beneath;
 use cofferdam_project::action::ReportAt;
-use cofferdam_project::report::TestReport;
+use cofferdam_project::report::{Budget, TestReport};
 use serde_json::Value;
 
 use crate::gather::{Before, Left, gather};
@@ -30,10 +30,11 @@ pub(crate) struct Open {
     pub(crate) own: PathBuf,
     pub(crate) before: Before,
     pub(crate) reports: Vec<ReportAt>,
+    pub(crate) budget: Arc<Mutex<Budget>>,
 }
 
 /// A step that is over.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Found {
     /// `None` where no tests were expected.
     pub(crate) tests: Option<TestReport>,
@@ -56,13 +57,23 @@ impl Ears {
     }
 }
 
+impl Ears {
+    /// The same once nobody else asks any more, without a second copy of it all.
+    pub(crate) fn take(ears: &Mutex<Self>) -> Found {
+        let _ = Self::found(ears);
+        let mut ears = ears.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *ears, Self::Lost) {
+            Self::Heard(found) => Arc::unwrap_or_clone(found),
+            Self::Open(_) | Self::Lost => Found::default(),
+        }
+    }
+}
+
 impl Open {
     fn finish(self) -> Found {
         let (stdout, stderr) = (self.stdout.said(), self.stderr.said());
-        let problem = |error: std::io::Error| TestReport {
-            tests: Vec::new(),
-            problems: vec![format!("the directory of the reports: {error}")],
-            cut: Some(format!("the directory of the reports: {error}")),
+        let problem = |error: std::io::Error| {
+            TestReport::unreadable(format!("the directory of the reports: {error}"))
         };
         let tests = (!self.reports.is_empty()).then(|| match Beneath::open(&self.own) {
             Ok(own) => {
@@ -72,7 +83,10 @@ impl Open {
                     stdout: &stdout,
                     stderr: &stderr,
                 };
-                gather(&self.reports, &self.before, &left)
+                {
+                    let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+                    gather(&self.reports, &self.before, &left, &mut budget)
+                }
             }
             Err(error) => problem(error),
         });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use cofferdam_project::action::{Place, ReportAt};
 use cofferdam_project::beneath::{Beneath, Stamp};
-use cofferdam_project::report::{self, Format, MAX_REPORT, TestReport};
+use cofferdam_project::report::{self, Budget, Format, MAX_REPORT, TestReport};
 
 /// More files than any test run writes.
 const MAX_FILES: usize = 10_000;
@@ -46,14 +46,31 @@ impl Before {
     }
 }
 
-/// The tests that a step tells of. The first place that holds any counts; files in the project count together.
-pub(crate) fn gather(reports: &[ReportAt], before: &Before, left: &Left<'_>) -> TestReport {
+/// The tests that a step tells of. The first place that holds any counts; files in the project count together. What is kept of all of them is bounded.
+pub(crate) fn gather(
+    reports: &[ReportAt],
+    before: &Before,
+    left: &Left<'_>,
+    budget: &mut Budget,
+) -> TestReport {
+    budget.begin();
+    let mut found = first(reports, before, left, budget);
+    found.tell_bounds(budget);
+    found
+}
+
+fn first(
+    reports: &[ReportAt],
+    before: &Before,
+    left: &Left<'_>,
+    budget: &mut Budget,
+) -> TestReport {
     let mut merged = TestReport::default();
     let mut is_whole = false;
     for at in reports {
-        let read = one(at, before, left);
+        let read = one(at, before, left, budget);
         let is_shared = matches!(at.place, Place::Project { .. });
-        if !read.tests.is_empty() && !is_shared {
+        if read.counts().total > 0 && !is_shared {
             return read;
         }
         is_whole |= !is_shared && read.cut.is_none();
@@ -66,11 +83,11 @@ pub(crate) fn gather(reports: &[ReportAt], before: &Before, left: &Left<'_>) -> 
     merged
 }
 
-fn one(at: &ReportAt, before: &Before, left: &Left<'_>) -> TestReport {
+fn one(at: &ReportAt, before: &Before, left: &Left<'_>, budget: &mut Budget) -> TestReport {
     match &at.place {
-        Place::Stdout => parse(at.format, "standard output", left.stdout),
-        Place::Stderr => parse(at.format, "standard error", left.stderr),
-        Place::Own(name) => file(left.own, name, at.format),
+        Place::Stdout => parse(at.format, "standard output", left.stdout, budget),
+        Place::Stderr => parse(at.format, "standard error", left.stderr, budget),
+        Place::Own(name) => file(left.own, name, at.format, budget),
         Place::OwnAll(suffix) => {
             let files = left.own.files(".", MAX_FILES).unwrap_or_default();
             let names = files.into_iter().map(|(name, _)| name);
@@ -78,6 +95,7 @@ fn one(at: &ReportAt, before: &Before, left: &Left<'_>) -> TestReport {
                 left.own,
                 names.filter(|name| name.ends_with(suffix)),
                 at.format,
+                budget,
             )
         }
         Place::Project {
@@ -93,37 +111,39 @@ fn one(at: &ReportAt, before: &Before, left: &Left<'_>) -> TestReport {
                 left.project,
                 names.map(|name| format!("{dir}/{name}")),
                 at.format,
+                budget,
             )
         }
     }
 }
 
-fn all(dir: &Beneath, names: impl Iterator<Item = String>, format: Format) -> TestReport {
+fn all(
+    dir: &Beneath,
+    names: impl Iterator<Item = String>,
+    format: Format,
+    budget: &mut Budget,
+) -> TestReport {
     let mut merged = TestReport::default();
     for name in names {
-        merged.add(file(dir, &name, format));
+        merged.add(file(dir, &name, format, budget));
     }
     merged
 }
 
-fn file(dir: &Beneath, name: &str, format: Format) -> TestReport {
+fn file(dir: &Beneath, name: &str, format: Format, budget: &mut Budget) -> TestReport {
     match dir.read(name, MAX_REPORT) {
-        Ok(bytes) => parse(format, name, &bytes),
+        Ok(bytes) => parse(format, name, &bytes, budget),
         Err(error) => problem(name, &error.to_string()),
     }
 }
 
-fn parse(format: Format, name: &str, bytes: &[u8]) -> TestReport {
-    report::parse(format, bytes).unwrap_or_else(|bad| problem(name, &bad.to_string()))
+fn parse(format: Format, name: &str, bytes: &[u8], budget: &mut Budget) -> TestReport {
+    report::parse_within(format, bytes, budget)
+        .unwrap_or_else(|bad| problem(name, &bad.to_string()))
 }
 
 fn problem(name: &str, why: &str) -> TestReport {
-    let problem = format!("{name}: {why}");
-    TestReport {
-        tests: Vec::new(),
-        problems: vec![problem.clone()],
-        cut: Some(problem),
-    }
+    TestReport::unreadable(format!("{name}: {why}"))
 }
 
 #[cfg(test)]
@@ -131,6 +151,10 @@ mod tests {
     use super::*;
 
     const REPORT: &str = "<testsuite><testcase name='a'/></testsuite>";
+
+    fn read(reports: &[ReportAt], before: &Before, left: &Left<'_>) -> TestReport {
+        gather(reports, before, left, &mut Budget::default())
+    }
 
     fn at(dir: &str) -> Vec<ReportAt> {
         vec![ReportAt {
@@ -160,24 +184,24 @@ mod tests {
             stdout: b"",
             stderr: b"",
         };
-        assert_eq!(gather(&places, &before, &left).tests.len(), 0);
+        assert_eq!(read(&places, &before, &left).tests.len(), 0);
         std::os::unix::fs::symlink(
             top.path().join("outside.xml"),
             reports.join("TEST-link.xml"),
         )
         .unwrap();
         std::fs::write(reports.join("notes.xml"), REPORT).unwrap();
-        assert_eq!(gather(&places, &before, &left).tests.len(), 0);
+        assert_eq!(read(&places, &before, &left).tests.len(), 0);
         std::fs::write(reports.join("TEST-new.xml"), REPORT).unwrap();
-        assert_eq!(gather(&places, &before, &left).tests.len(), 1);
+        assert_eq!(read(&places, &before, &left).tests.len(), 1);
         // The same name again is new, too.
         std::fs::remove_file(reports.join("TEST-old.xml")).unwrap();
         std::fs::write(reports.join("TEST-old.xml"), REPORT).unwrap();
-        assert_eq!(gather(&places, &before, &left).tests.len(), 2);
+        assert_eq!(read(&places, &before, &left).tests.len(), 2);
         // The whole directory became a link.
         std::fs::rename(&reports, top.path().join("away")).unwrap();
         std::os::unix::fs::symlink(top.path().join("away"), &reports).unwrap();
-        assert_eq!(gather(&places, &before, &left).tests.len(), 0);
+        assert_eq!(read(&places, &before, &left).tests.len(), 0);
     }
 
     #[test]
@@ -200,15 +224,12 @@ mod tests {
             stdout: b"a.py::test_x PASSED [ 50%]\n",
             stderr: b"",
         };
-        let partial = gather(&places, &Before::default(), &left);
+        let partial = read(&places, &Before::default(), &left);
         assert_eq!(
             (partial.tests.len(), partial.tests[0].name.as_str()),
             (1, "test_x")
         );
         std::fs::write(dir.path().join("pytest.xml"), REPORT).unwrap();
-        assert_eq!(
-            gather(&places, &Before::default(), &left).tests[0].name,
-            "a"
-        );
+        assert_eq!(read(&places, &Before::default(), &left).tests[0].name, "a");
     }
 }

@@ -3,7 +3,7 @@
 use cofferdam_project::report::{Counts, Status, TestCase};
 use serde_json::{Value, json};
 
-use crate::outcome::{Outcome, ProjectOutcome, Tests};
+use crate::outcome::{Outcome, ProjectOutcome, StepOutcome, Tests};
 
 /// What a record can hold of it.
 const MOST_CASES: usize = 10_000;
@@ -36,25 +36,61 @@ pub(crate) fn cases<'a>(counts: Counts, tests: impl Iterator<Item = &'a TestCase
 impl Outcome {
     /// All cases in short, and the outcome itself with only those whole that failed.
     pub fn kept(&self) -> Value {
-        let steps = self.projects.iter().flat_map(ProjectOutcome::last_attempts);
-        let tests = steps.filter_map(|step| step.tests.as_ref());
         let mut kept = match self.counts {
-            Some(counts) => cases(counts, tests.flat_map(|tests| &tests.tests)),
+            Some(counts) => {
+                let tried = self.projects.iter().flat_map(|project| self.tried(project));
+                cases(counts, tried.map(|tried| tried.case))
+            }
             None => json!({}),
         };
-        let mut whole = self.clone();
-        for step in whole.projects.iter_mut().flat_map(|one| &mut one.steps) {
-            step.diagnostics.truncate(MOST_WHOLE);
-            if let Some(tests) = &mut step.tests {
-                only_failed(tests);
-            }
-        }
-        kept["project"] = json!(whole);
+        kept["project"] = json!(self.only_failed());
         kept
+    }
+
+    /// Without a copy of what is left out.
+    fn only_failed(&self) -> Self {
+        let projects = self.projects.iter().map(|project| ProjectOutcome {
+            steps: project.steps.iter().map(StepOutcome::only_failed).collect(),
+            ecosystem: project.ecosystem,
+            verdict: project.verdict,
+            manifest: project.manifest.clone(),
+            name: project.name.clone(),
+            detail: project.detail.clone(),
+        });
+        Self {
+            projects: projects.collect(),
+            coverage: self.coverage.clone(),
+            warnings: self.warnings.clone(),
+            flaky: self.flaky.clone(),
+            ..*self
+        }
     }
 }
 
-fn only_failed(tests: &mut Tests) {
-    tests.tests.retain(|case| case.status == Status::Failed);
-    tests.tests.truncate(MOST_WHOLE);
+impl StepOutcome {
+    fn only_failed(&self) -> Self {
+        let diagnostics = self.diagnostics.iter().take(MOST_WHOLE);
+        let failed = |tests: &Tests| {
+            let failed = tests
+                .tests
+                .iter()
+                .filter(|case| case.status == Status::Failed);
+            Tests {
+                counts: tests.counts,
+                tests: failed.take(MOST_WHOLE).cloned().collect(),
+                problems: tests.problems.clone(),
+            }
+        };
+        Self {
+            argv: self.argv.clone(),
+            run_id: self.run_id.clone(),
+            ending: self.ending.clone(),
+            detail: self.detail.clone(),
+            diagnostics: diagnostics.cloned().collect(),
+            tests: self.tests.as_ref().map(failed),
+            coverage: self.coverage.clone(),
+            said: self.said.clone(),
+            ..*self
+        }
+    }
 }

@@ -2,8 +2,10 @@
 //! said and reported. Whoever asks looks on through a [`Watcher`]; what is shown to a person, and how, is not decided here.
 
 mod act;
+mod apart;
 mod attempts;
 pub mod cache;
+mod carrier;
 mod compared;
 mod coverage;
 mod ears;
@@ -14,6 +16,7 @@ mod git;
 mod kept;
 mod outcome;
 mod own;
+mod request;
 mod shelf;
 mod step;
 mod tee;
@@ -22,10 +25,11 @@ mod tools;
 mod watcher;
 
 pub use act::{Wish, act};
-pub use attempts::Attempts;
+pub use attempts::{Attempts, Tried};
+pub use carrier::{Carrier, Engine};
 pub use compared::{Slower, TestsDiff, compare};
 pub use error::WorkError;
-pub use outcome::{Ended, Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
+pub use outcome::{Counting, Ended, Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
 pub use own::{commands, task};
 pub use shelf::Shelf;
 pub use step::{Bench, Spent};

@@ -18,6 +18,9 @@ pub struct Outcome {
     pub action: Action,
     pub verdict: Verdict,
     pub exit_code: u8,
+    /// Which attempt of a test counts, where there is more than one.
+    #[serde(default)]
+    pub counting: Counting,
     /// Null where nothing was tested.
     pub counts: Option<Counts>,
     /// Which lines the tests reached; null unless that was asked for and told.
@@ -28,6 +31,17 @@ pub struct Outcome {
     /// Failed at first and passed at another attempt.
     pub flaky: Vec<String>,
     pub projects: Vec<ProjectOutcome>,
+}
+
+/// Which attempt of a test counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counting {
+    /// What passes at last has passed.
+    #[default]
+    LastAttempt,
+    /// What does not pass each time has failed.
+    WorstAttempt,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -170,6 +184,22 @@ impl Verdict {
             Self::Unreadable => "unreadable",
             Self::Stopped => "stopped",
         }
+    }
+}
+
+impl Tests {
+    /// Those that are counted and not kept one by one.
+    pub(crate) fn beyond(&self) -> Option<Counts> {
+        let mut kept = Counts::default();
+        for case in &self.tests {
+            kept.one(case.status);
+        }
+        (self.counts.total > kept.total).then(|| Counts {
+            total: self.counts.total - kept.total,
+            passed: self.counts.passed.saturating_sub(kept.passed),
+            failed: self.counts.failed.saturating_sub(kept.failed),
+            skipped: self.counts.skipped.saturating_sub(kept.skipped),
+        })
     }
 }
 

@@ -168,7 +168,7 @@ fn carry_out(
         Entry::Disabled => return Ok(outcome),
         Entry::Run(commands) => commands,
     };
-    let tools = tools::find_best_effort(found, &bench.mounts);
+    let tools = tools::find_best_effort(found, bench);
     for (index, command) in commands.iter().enumerate() {
         let reports = bench.reports()?;
         let places = bench.places(reports.path());

@@ -8,29 +8,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_contract::ending::Stream;
+use cofferdam_contract::ending::{Ending, Stream};
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{
-    BackendName, Gpus, Grant, Mount, MountAccess, Network, Request, Root, Workspace,
-    WorkspaceAccess,
-};
-use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_contract::request::{BackendName, Grant, Mount, Workspace, WorkspaceAccess};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{
-    self, Evidence, Input, LiveUsage, OnLimit, Results, Sink, Streams,
-};
+use cofferdam_engine::pipeline::{Evidence, Input, LiveUsage, OnLimit, Results, Sink, Streams};
 use cofferdam_project::action::{Output, Place, ReportAt};
 use cofferdam_project::diagnostic;
-use cofferdam_project::report::{MAX_REPORT, Status, Tally, TestReport};
-use cofferdam_project::{Action, Beneath, Cache, Places, Step};
+use cofferdam_project::report::{Budget, MAX_REPORT, Status, Tally, TestReport};
+use cofferdam_project::{Action, Beneath, Places, Step};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::cache::{self, Side, Use};
+use crate::apart;
+use crate::cache::{self, Use};
+use crate::carrier::Carrier;
 use crate::coverage;
 use crate::ears::{Ears, Found, Open};
 use crate::error::WorkError;
@@ -69,6 +65,9 @@ pub struct Bench<'a> {
     /// What a step takes while it runs.
     pub usage: Option<Arc<LiveUsage>>,
     pub watcher: Arc<dyn Watcher>,
+    pub carrier: Arc<dyn Carrier>,
+    /// What may still be kept of the tests of all steps together.
+    pub budget: Arc<Mutex<Budget>>,
 }
 
 /// What the steps before have used.
@@ -78,14 +77,14 @@ pub struct Spent {
     pub output: u64,
 }
 
-const INSIDE_CACHES: &str = "/cache";
-const INSIDE_REPORTS: &str = "/reports";
+pub(crate) const INSIDE_CACHES: &str = "/cache";
+pub(crate) const INSIDE_REPORTS: &str = "/reports";
 /// How much of an output that nobody could understand is repeated.
 const SAID: usize = 4 << 10;
 
 impl Bench<'_> {
     /// Without walls everything is where it is.
-    fn is_host(&self) -> bool {
+    pub(crate) fn is_host(&self) -> bool {
         self.backend == BackendName::Host
     }
 
@@ -136,16 +135,31 @@ impl Bench<'_> {
             Shelf::Shared => Vec::new(),
         };
         let _held = cache::hold(&self.cache, &uses, self.cancel, &|_| ())?;
+        for (name, contents) in &step.aids {
+            reports.place(name, contents.as_bytes(), 0o644)?;
+        }
         let project = self.beneath(&self.root)?;
         let before = Before::look(&project, &step.reports);
-        let request = self.request(step, tools, reports.path());
+        let mut request = self.request(step, tools, reports.path());
+        let mut apart = None;
+        if self.is_host() {
+            apart::guard(&step.guards, &project)?;
+            if let Some(wanted) = &step.apart {
+                let own = self.reports()?;
+                let top = apart::lay_out(wanted, &project, &own)?;
+                let root = self.places(Path::new("")).root;
+                request.cwd = Some(top.join(below(&step.cwd, &root)));
+                apart = Some((wanted, own));
+            }
+        }
         let grant = Grant::new(request)
             .map_err(|problems| WorkError::problems(ErrorCode::InputInvalid, &problems))?;
         let mut recording = self.watcher.recording()?;
         let stdout = tally(&step.reports, &Place::Stdout);
         let stderr = tally(&step.reports, &Place::Stderr);
         let is_heard = stdout.is_some() || stderr.is_some();
-        let follow = match is_heard {
+        // What a container writes is seen when it has ended.
+        let follow = match is_heard || self.backend == BackendName::Docker {
             true => None,
             false => self.follow(&step.reports, reports.path()),
         };
@@ -168,6 +182,7 @@ impl Bench<'_> {
             own: reports.path().to_owned(),
             before,
             reports: step.reports.clone(),
+            budget: Arc::clone(&self.budget),
         })));
         if let Some(recording) = &mut recording {
             let ears = Arc::clone(&ears);
@@ -187,12 +202,14 @@ impl Bench<'_> {
             recording,
             usage: self.usage.clone(),
         };
-        let record = pipeline::run(grant, streams, self.host)?;
+        let record = self.carrier.run(grant, streams, self.host)?;
         drop(follow);
+        if let (Some((wanted, own)), Ending::Exited { code: 0 }) = (&apart, &record.ending) {
+            apart::take_back(wanted, &self.beneath(&self.root)?, own)?;
+        }
         self.spend(&record);
         self.watcher.ended(&record);
-        let found = Ears::found(&ears).unwrap_or_default();
-        let mut outcome = self.outcome(step, &record, &found, attempt);
+        let mut outcome = self.outcome(step, &record, Ears::take(&ears), attempt);
         let root = self.places(Path::new("")).root;
         outcome.coverage = step
             .coverage
@@ -229,18 +246,19 @@ impl Bench<'_> {
             .map_err(|error| WorkError::io(ErrorCode::Internal, "cannot listen to a tool", &error))
     }
 
-    fn outcome(&self, step: &Step, record: &RunRecord, found: &Found, attempt: u32) -> StepOutcome {
+    fn outcome(&self, step: &Step, record: &RunRecord, found: Found, attempt: u32) -> StepOutcome {
         let Found {
             tests,
             stdout,
             stderr,
         } = found;
         let root = self.places(Path::new("")).root;
-        let mut said = String::from_utf8_lossy(stdout).into_owned();
-        said.push('\n');
-        said.push_str(&String::from_utf8_lossy(stderr));
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&stdout),
+            String::from_utf8_lossy(&stderr),
+        );
         let dir = below(&step.cwd, &root);
-        let mut diagnostics = diagnostic::read(&step.speakers, &said, &root);
+        let mut diagnostics = diagnostic::read(&step.speakers, &[&stdout, &stderr], &root);
         for found in &mut diagnostics {
             // Tools name files as seen from where they were started.
             if let Some(file) = found.file.as_mut().filter(|file| !file.starts_with('/'))
@@ -263,11 +281,14 @@ impl Bench<'_> {
             })
             .collect();
         diagnostics.retain(|found| !failed.contains(&(found.file.clone(), found.line)));
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        diagnostics.truncate(budget.diagnostics(diagnostics.len()));
+        drop(budget);
         let (verdict, detail) = judge(record, tests.as_ref());
         let is_silent =
-            diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.tests.is_empty());
+            diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.counts().total == 0);
         let is_bad = !matches!(verdict, Verdict::Passed | Verdict::Nothing);
-        let mut outcome = StepOutcome {
+        StepOutcome {
             argv: step.argv.clone(),
             index: 0,
             run_id: record.run_id.clone(),
@@ -277,130 +298,13 @@ impl Bench<'_> {
             verdict,
             detail,
             diagnostics,
-            tests: None,
+            tests: tests.map(|tests| told(tests, &root)),
             coverage: None,
-            said: (is_bad && is_silent).then(|| tail(said.trim_end(), SAID)),
-        };
-        outcome.tests = tests.clone().map(|tests| told(tests, &root));
-        outcome
-    }
-
-    fn request(&self, step: &Step, tools: &Tools, reports: &Path) -> Request {
-        let mut env: Vec<(OsString, OsString)> = Vec::new();
-        if let Some(path) = &tools.path
-            && !self.is_host()
-        {
-            set(
-                &mut env,
-                "PATH".into(),
-                format!("{path}:/usr/local/bin:/usr/bin:/bin").into(),
-            );
-        }
-        for (name, value) in &step.env {
-            set(&mut env, name.into(), value.into());
-        }
-        for (name, value) in &self.env {
-            set(&mut env, name.clone(), value.clone());
-        }
-        Request {
-            argv: step.argv.iter().map(Into::into).collect(),
-            env,
-            cwd: Some(step.cwd.clone().into()),
-            limits: self.limits(step),
-            waived: self.waived.clone(),
-            network: Network::Denied,
-            root: Root::HostUsr,
-            workspace: Some(Workspace {
-                path: self.root.clone(),
-                access: self.access,
+            said: (is_bad && is_silent).then(|| {
+                let both = format!("{}\n{}", tail(&stdout, SAID), tail(&stderr, SAID));
+                tail(both.trim_end(), SAID)
             }),
-            mounts: self.mounts(step, tools, reports),
-            backend: self.backend,
-            gpus: Gpus::None,
         }
-    }
-
-    /// What the project says of itself can only be shorter, and so can the time that is left.
-    fn limits(&self, step: &Step) -> Limits {
-        let mut limits = self.limits.clone();
-        let left = self.until.map(|until| {
-            until
-                .saturating_duration_since(Instant::now())
-                .max(Limits::WALL_TIME.min)
-        });
-        for own in [step.at_most, left].into_iter().flatten() {
-            limits.wall_time = match limits.wall_time {
-                Cap::AtMost(allowed) => Cap::AtMost(allowed.min(own)),
-                Cap::Unlimited => Cap::AtMost(own),
-            };
-        }
-        if let Some(spent) = &self.together {
-            let spent = *spent.lock().unwrap_or_else(PoisonError::into_inner);
-            let cpu = |limit: Duration| limit.saturating_sub(spent.cpu).max(Limits::CPU_TIME.min);
-            limits.cpu_time = limits
-                .cpu_time
-                .at_most()
-                .map_or(Cap::Unlimited, |limit| Cap::AtMost(cpu(limit)));
-            let output = |limit: Bytes| {
-                Bytes::new(limit.get().saturating_sub(spent.output)).max(Limits::OUTPUT.min)
-            };
-            limits.output = limits
-                .output
-                .at_most()
-                .map_or(Cap::Unlimited, |limit| Cap::AtMost(output(limit)));
-        }
-        limits
-    }
-
-    fn spend(&self, record: &RunRecord) {
-        if let Some(spent) = &self.together {
-            let mut spent = spent.lock().unwrap_or_else(PoisonError::into_inner);
-            let cpu = Duration::try_from_secs_f64(record.usage.cpu_ms / 1000.0);
-            spent.cpu += cpu.unwrap_or_default();
-            spent.output += record.usage.output_bytes;
-        }
-    }
-
-    /// Caches can be written to only where something is fetched or installed: what one build leaves there, another must not find.
-    fn use_of(&self, cache: Cache) -> Use {
-        let access = match self.action {
-            _ if self.shelf == Shelf::Shared => MountAccess::ReadOnly,
-            Action::Restore => MountAccess::ReadWrite,
-            _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
-            Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
-        };
-        let side = match self.is_host() {
-            true => Side::Outside,
-            false => Side::Inside,
-        };
-        Use {
-            cache,
-            access,
-            side,
-        }
-    }
-
-    fn mounts(&self, step: &Step, tools: &Tools, reports: &Path) -> Vec<Mount> {
-        let mut mounts = self.mounts.clone();
-        if self.is_host() {
-            return mounts;
-        }
-        mounts.extend(tools.mounts.iter().cloned());
-        // Of a shared shelf only what somebody has put there.
-        let is_there =
-            |cache: &&Cache| self.shelf == Shelf::Own || self.cache.join(cache.as_str()).is_dir();
-        let caches = step.caches.iter().filter(is_there).map(|cache| Mount {
-            source: self.cache.join(cache.as_str()),
-            target: Path::new(INSIDE_CACHES).join(cache.as_str()),
-            access: self.use_of(*cache).access,
-        });
-        mounts.extend(caches);
-        mounts.push(Mount {
-            source: reports.to_owned(),
-            target: INSIDE_REPORTS.into(),
-            access: MountAccess::ReadWrite,
-        });
-        mounts
     }
 
     fn beneath(&self, dir: &Path) -> Result<Beneath, WorkError> {
@@ -446,11 +350,6 @@ fn below<'a>(dir: &'a str, root: &str) -> &'a str {
     dir.strip_prefix(root)
         .unwrap_or_default()
         .trim_start_matches('/')
-}
-
-fn set(env: &mut Vec<(OsString, OsString)>, name: OsString, value: OsString) {
-    env.retain(|(present, _)| *present != name);
-    env.push((name, value));
 }
 
 fn tail(text: &str, at_most: usize) -> String {

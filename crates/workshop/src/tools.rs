@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_contract::request::{Mount, MountAccess};
-use cofferdam_project::{Detection, Ecosystem, Project, ecosystem};
+use cofferdam_contract::request::{BackendName, Mount, MountAccess};
+use cofferdam_project::{Action, Detection, Ecosystem, Project, ecosystem};
 
 use crate::error::WorkError;
+use crate::step::Bench;
 
 /// What a step gets beyond its own needs.
 #[derive(Debug, Default)]
@@ -19,29 +20,68 @@ pub(crate) struct Tools {
 
 const IN_VIEW: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin"];
 const RUST_INSIDE: &str = "/opt/rust";
+/// Programs of the caller's that are shown one by one.
+const BESIDE_INSIDE: &str = "/opt/rust-tools";
 
-/// Finds the tools of a project. What a person shows to the sandbox is believed to hold them.
-pub(crate) fn find(project: &Project, shown: &[Mount]) -> Result<Tools, WorkError> {
-    let missing = ecosystem::programs(project)
-        .into_iter()
-        .find(|program| !is_in_view(program));
-    let Some(program) = missing.filter(|_| shown.is_empty()) else {
-        return Ok(Tools::default());
-    };
-    if project.ecosystem == Ecosystem::Rust
-        && let Some(sysroot) = rust_sysroot()
+/// Finds the tools of a project. What a person shows to the sandbox is believed to hold them, and so is an image.
+pub(crate) fn find(
+    project: &Project,
+    action: Action,
+    bench: &Bench<'_>,
+) -> Result<Tools, WorkError> {
+    if matches!(bench.backend, BackendName::Host | BackendName::Docker) || !bench.mounts.is_empty()
     {
-        return Ok(Tools {
-            mounts: vec![Mount {
-                source: sysroot,
-                target: RUST_INSIDE.into(),
-                access: MountAccess::ReadOnly,
-            }],
-            path: Some(format!("{RUST_INSIDE}/bin")),
-        });
+        return Ok(Tools::default());
     }
-    let elsewhere = callers(program);
-    let fix = match elsewhere {
+    let mut tools = Tools::default();
+    for program in ecosystem::programs(project, action) {
+        if is_in_view(program) || tools.holds(program) {
+            continue;
+        }
+        let is_rust = project.ecosystem == Ecosystem::Rust;
+        let found = is_rust && tools.add_rust(program);
+        if !found {
+            return Err(missing(project, program));
+        }
+    }
+    Ok(tools)
+}
+
+impl Tools {
+    fn holds(&self, program: &str) -> bool {
+        self.mounts
+            .iter()
+            .any(|mount| mount.source.join("bin").join(program).is_file())
+    }
+
+    /// A toolchain of the caller's, or one more program beside it.
+    fn add_rust(&mut self, program: &str) -> bool {
+        let (source, target) = match program {
+            "cargo" | "rustc" => (rust_sysroot(), RUST_INSIDE.to_owned()),
+            _ => (callers(program), format!("{BESIDE_INSIDE}/{program}")),
+        };
+        let Some(source) = source else {
+            return false;
+        };
+        let dir = match program {
+            "cargo" | "rustc" => format!("{RUST_INSIDE}/bin"),
+            _ => BESIDE_INSIDE.to_owned(),
+        };
+        self.mounts.push(Mount {
+            source,
+            target: target.into(),
+            access: MountAccess::ReadOnly,
+        });
+        self.path = Some(match self.path.take() {
+            Some(path) => format!("{path}:{dir}"),
+            None => dir,
+        });
+        true
+    }
+}
+
+fn missing(project: &Project, program: &str) -> WorkError {
+    let fix = match callers(program) {
         Some(at) => format!(
             "it is at {}, which the sandbox does not see; show its directory with --mount FROM:TO and name it with --env PATH=…",
             at.display()
@@ -49,15 +89,15 @@ pub(crate) fn find(project: &Project, shown: &[Mount]) -> Result<Tools, WorkErro
         None => "install it where the sandbox sees it, below /usr".to_owned(),
     };
     let message = format!("{}: {program} is not there: {fix}", project.manifest);
-    Err(WorkError::new(ErrorCode::BackendUnsupportedTask, message))
+    WorkError::new(ErrorCode::BackendUnsupportedTask, message)
 }
 
 /// For commands that the project names itself: what there is, without a word about what there is not.
-pub(crate) fn find_best_effort(found: &Detection, shown: &[Mount]) -> Tools {
+pub(crate) fn find_best_effort(found: &Detection, bench: &Bench<'_>) -> Tools {
     let rust = found
         .tops()
         .find(|project| project.ecosystem == Ecosystem::Rust);
-    rust.and_then(|project| find(project, shown).ok())
+    rust.and_then(|project| find(project, Action::Build, bench).ok())
         .unwrap_or_default()
 }
 

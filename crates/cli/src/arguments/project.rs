@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use cofferdam_contract::request::BackendName;
 
-use super::{HistoryArgs, LimitArgs};
+use super::{ContainerArgs, HistoryArgs, LimitArgs};
 use crate::config::spelling;
 
 /// Show what lies in a directory: projects, workspaces, package managers, test frameworks.
@@ -58,13 +58,15 @@ pub(crate) struct ActArgs {
     /// Set a variable; `KEY` alone passes on your own value. Can be given more than once.
     #[arg(long, short, value_name = "KEY[=VALUE]", help_heading = "Toolchain")]
     pub(crate) env: Vec<OsString>,
-    /// How to isolate: `native`, or `host` for limits without any isolation, and with your network.
+    /// How to isolate: `native`, `docker` for the tools of an image (with --image), or `host` for limits without any isolation, and with your network.
     #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
     /// Run even if this limit cannot be enforced here. Can be given more than once.
     #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
     pub(crate) waive: Vec<String>,
 
+    #[command(flatten)]
+    pub(crate) container: ContainerArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     #[command(flatten)]
@@ -74,13 +76,16 @@ pub(crate) struct ActArgs {
 /// Fetch what a project depends on: from its cache without network, or with `--backend host` from where it comes from.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  cofferdam restore --backend host   # fetch into the cache; of npm, pip, cargo and go nothing of the project's runs
+  cofferdam restore --backend host   # fetch into the cache; nothing of the project's is executed
   cofferdam restore                  # install from the cache inside the sandbox, without network
 
 Exit code: 0 done, 1 a tool failed, 124, 137, 152, 153 a limit, 125 cofferdam itself could not do its work")]
 pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) act: ActArgs,
+    /// With --backend host: let Maven, .NET and Yarn 2 or later fetch, which execute parts of the project with your rights when they do.
+    #[arg(long, help_heading = "Enforcement")]
+    pub(crate) trust_project: bool,
 }
 
 /// Build a project inside hard limits, without network, and say what its compilers said about the source.
@@ -121,6 +126,7 @@ pub(crate) struct FormatArgs {
   cofferdam test ./service --filter login --junit out.xml
   cofferdam test --retries 2        # what passes only at another attempt is told apart
   cofferdam test --repeat 10 --json
+  cofferdam test --backend docker --image python:3.13
 
 Exit code: 0 passed, 1 failed, 124, 137, 152, 153 a limit, 125 cofferdam itself could not do its work")]
 pub(crate) struct TestArgs {

@@ -4,12 +4,14 @@ use std::os::fd::AsFd as _;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::mode::NetworkReach;
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use cofferdam_engine::host::Host;
+use cofferdam_project::action::Trust;
+use cofferdam_project::report::Budget;
 use cofferdam_project::{Action, limits};
 use cofferdam_store::private_dir;
 use cofferdam_workshop::{Bench, Shelf, Wish, act as carry_out};
@@ -22,7 +24,7 @@ use crate::cache;
 use crate::config::{self, Flags, Sources};
 use crate::failure::Failure;
 use crate::terminal::output::note;
-use crate::{history, policy, run};
+use crate::{containers, history, policy, run};
 
 pub(super) fn act(
     args: ActArgs,
@@ -37,7 +39,7 @@ pub(super) fn act(
     let is_shown = !args.json && !args.quiet;
     let bench = bench(args, places, wish.action, &host, cancel.as_fd())?;
     if wish.action == Action::Restore && is_shown {
-        note(&restore_note(&bench));
+        note(&restore_note(&bench, wish.options.trust));
     }
     private_dir::sweep_best_effort(&bench.data_dir);
     let outcome = carry_out(&bench, wish);
@@ -64,12 +66,24 @@ pub(super) fn bench<'a>(
         places.config.clone(),
         Flags {
             mode: places.mode,
+            docker: containers::flags(&args.container),
             ..run::flags(&args.limits, args.backend)
         },
         limits::PROJECT,
     ))
     .map_err(|problems| Failure::problems(ErrorCode::ConfigInvalid, &problems))?;
     policy::obey(&merged, NetworkReach::None)?;
+    let docker = containers::settings(&merged, &args.container)?;
+    if let Some(image) = args
+        .container
+        .image
+        .as_ref()
+        .filter(|_| merged.backend.value != BackendName::Docker)
+    {
+        let fix =
+            "is for projects in containers; add --backend docker, or show a toolchain with --mount";
+        return Err(Failure::problem("--image", image, fix));
+    }
     let data_dir = history::place(places.data_dir.clone()).ok_or_else(|| {
         Failure::problem(
             "--data-dir",
@@ -77,6 +91,7 @@ pub(super) fn bench<'a>(
             "says where reports are laid; name a directory",
         )
     })?;
+    let carrier = containers::backends(Some(&data_dir), docker);
     let cache = cache::place(args.cache_dir.as_deref(), &root)?;
     cache::remember_best_effort(&cache, &root);
     let waived = args.waive.iter().map(|name| run::waived(name));
@@ -115,14 +130,21 @@ pub(super) fn bench<'a>(
             places.data_dir,
             merged.history,
         )),
+        carrier: Arc::new(carrier),
+        budget: Arc::new(Mutex::new(Budget::default())),
     })
 }
 
-fn restore_note(bench: &Bench<'_>) -> String {
+fn restore_note(bench: &Bench<'_>, trust: Trust) -> String {
     let cache = bench.cache.display();
     match bench.backend {
         BackendName::Host => format!(
-            "cofferdam: fetching with your network and without isolation, into the cache in {cache}"
+            "cofferdam: fetching with your network and without isolation, into the cache in {cache}{}",
+            match trust {
+                Trust::Yes =>
+                    "; parts of the project may be executed with your rights (--trust-project)",
+                Trust::No => "; nothing of the project is executed",
+            }
         ),
         _ => format!(
             "cofferdam: restoring without network, from the cache in {cache}; --backend host fetches into it, without isolation"

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_project::diagnostic::{self, Diagnostic, Severity};
-use cofferdam_project::report::{self, Status, TestCase, TestReport};
+use cofferdam_project::report;
 use cofferdam_project::{Action, Beneath};
-use cofferdam_workshop::{Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Verdict};
+use cofferdam_workshop::{Outcome, ProjectOutcome, SCHEMA, StepOutcome, Tests, Tried, Verdict};
 
 use super::sheet::Sheet;
 use crate::arguments::project::ActArgs;
@@ -60,10 +60,7 @@ impl Tell {
             .flat_map(ProjectOutcome::last_attempts)
             .collect();
         if let Some(sheet) = &self.junit {
-            let mut all = TestReport::default();
-            for tests in steps.iter().filter_map(|step| step.tests.as_ref()) {
-                all.tests.extend(tests.tests.iter().cloned());
-            }
+            let all = outcome.as_they_count();
             sheet.write(&report::junit(&all))?;
         }
         if let Some(sheet) = &self.sarif {
@@ -90,7 +87,7 @@ impl Tell {
             source: Beneath::open(root).ok(),
         };
         for project in &outcome.projects {
-            page.project(project);
+            page.project(project, &outcome.tried(project));
         }
         page.sum(outcome);
         for warning in &outcome.warnings {
@@ -107,25 +104,16 @@ struct Page {
 }
 
 impl Page {
-    fn project(&mut self, project: &ProjectOutcome) {
+    fn project(&mut self, project: &ProjectOutcome, tried: &[Tried<'_>]) {
         let steps = project.last_attempts();
         let found: Vec<&Diagnostic> = steps.iter().flat_map(|step| &step.diagnostics).collect();
         for diagnostic in found.iter().take(MOST_DIAGNOSTICS) {
             self.diagnostic(diagnostic);
         }
         self.more(found.len(), MOST_DIAGNOSTICS, "diagnostics");
-        let failed: Vec<&TestCase> = steps
-            .iter()
-            .filter_map(|step| step.tests.as_ref())
-            .flat_map(|tests| {
-                tests
-                    .tests
-                    .iter()
-                    .filter(|case| case.status == Status::Failed)
-            })
-            .collect();
-        for case in failed.iter().take(MOST_FAILURES) {
-            self.failure(case);
+        let failed: Vec<&Tried<'_>> = tried.iter().filter(|tried| tried.failed > 0).collect();
+        for tried in failed.iter().take(MOST_FAILURES) {
+            self.failure(tried);
         }
         self.more(failed.len(), MOST_FAILURES, "failures");
         for tests in steps.iter().filter_map(|step| step.tests.as_ref()) {
@@ -220,9 +208,14 @@ impl Page {
         }
     }
 
-    fn failure(&mut self, case: &TestCase) {
+    fn failure(&mut self, tried: &Tried<'_>) {
+        let case = tried.case;
         let cross = self.paint.paint(Colour::Red, "✗");
-        let _ = writeln!(self.text, "{cross} {}", cut(&safe(&case.full_name()), 200));
+        let _ = write!(self.text, "{cross} {}", cut(&safe(&case.full_name()), 200));
+        if tried.attempts > 1 {
+            let _ = write!(self.text, ": {} of {} failed", tried.failed, tried.attempts);
+        }
+        self.text.push('\n');
         if let Some(message) = &case.message {
             for line in message.lines().take(5) {
                 let _ = writeln!(self.text, "    {}", cut(&safe(line), LONGEST_LINE));

@@ -3,16 +3,20 @@
 use std::process::ExitCode;
 
 use cofferdam_project::Action;
-use cofferdam_project::action::{Coverage, FailFast};
+use cofferdam_project::action::{Coverage, FailFast, Trust};
 use cofferdam_workshop::{Attempts, Wish};
 
 use super::act;
 use crate::arguments::Places;
-use crate::arguments::project::{ActArgs, TestArgs};
+use crate::arguments::project::{ActArgs, RestoreArgs, TestArgs};
 use crate::failure::Failure;
 
-pub(crate) fn restore(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
-    act::act(args, places, Wish::plain(Action::Restore), None)
+pub(crate) fn restore(args: RestoreArgs, places: Places) -> Result<ExitCode, Failure> {
+    let mut wish = Wish::plain(Action::Restore);
+    if args.trust_project {
+        wish.options.trust = Trust::Yes;
+    }
+    act::act(args.act, places, wish, None)
 }
 
 pub(crate) fn build(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {

@@ -37,6 +37,22 @@ fn a_solution_is_restored_built_and_tested_and_leaves_no_compiler_behind() {
         &["--filter", "FullyQualifiedName=Sums.Holds"],
     );
     assert_eq!((only.code(), counts(&only)), (0, [1, 1, 0, 0]), "{only:#?}");
+    // One that hangs: what others told before is there, and so is nothing that they did not.
+    let hanging = dir.join("checks/Sums.cs");
+    let text = std::fs::read_to_string(&hanging).unwrap();
+    let hangs = "    [Check]\n    public void ZHangs()\n    {\n        System.Threading.Thread.Sleep(600000);\n    }\n}\n";
+    std::fs::write(
+        &hanging,
+        text.trim_end().trim_end_matches('}').to_owned() + hangs,
+    )
+    .unwrap();
+    let stopped = dotnet(&host, "test", &dir, &cache, &["--timeout", "60s"]);
+    assert_eq!(
+        (stopped.code(), counts(&stopped)),
+        (124, [3, 1, 1, 1]),
+        "{stopped:#?}"
+    );
+    std::fs::write(&hanging, text).unwrap();
     std::fs::write(
         dir.join("numbers/Sum.cs"),
         "public static class Sum { public static int Of(int left, int right) => left + }\n",

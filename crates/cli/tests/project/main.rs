@@ -12,6 +12,7 @@ mod contract;
 mod dotnet;
 mod fixture;
 mod golden;
+mod managers;
 mod packages;
 mod progress;
 mod reports;

@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use cofferdam_testkit::{Need, Way, host};
+use cofferdam_testkit::{Host, Need, Way, host};
 
-use crate::fixture::{act, act_with, counts, project};
+use crate::fixture::{PATIENCE, act, act_with, counts, project};
 
 const MEMBERS: &[(&str, &str)] = &[
     (
@@ -49,7 +50,7 @@ const MEMBERS: &[(&str, &str)] = &[
 ];
 
 /// Kept between runs of the tests, so that the registry is asked once.
-fn kept(name: &str) -> PathBuf {
+pub(crate) fn kept(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("project-caches")
         .join(name);
@@ -80,7 +81,10 @@ fn npm_packages_are_fetched_into_a_cache_and_then_everything_works_without_netwo
         &["--json", "--backend", "host"],
     );
     assert_eq!(fetched.code(), 0, "{fetched:#?}");
-    std::fs::remove_dir_all(dir.join("node_modules")).unwrap();
+    assert!(
+        !dir.join("node_modules").exists(),
+        "outside it is only fetched"
+    );
     // Registries that lack packages of other platforms make a lock file that `npm ci` refuses; without one the cache alone decides.
     std::fs::remove_file(dir.join("package-lock.json")).unwrap();
     let installed = act_with(&host, way, "restore", &dir, &cache, &["--json"]);
@@ -103,6 +107,78 @@ fn npm_packages_are_fetched_into_a_cache_and_then_everything_works_without_netwo
         (1, &"ts/a.ts".into(), &"TS2322".into()),
         "{built:#?}"
     );
+}
+
+#[test]
+fn what_jest_vitest_and_mocha_told_before_they_were_stopped_is_there() {
+    let host = host!(Need::Root, Need::Installed("/usr/bin/npm"));
+    let files: Vec<(&str, &str)> = MEMBERS
+        .iter()
+        .copied()
+        .filter(|(name, _)| !name.starts_with("ts/"))
+        .collect();
+    let dir = project(&host, Way::Root, &files);
+    let cache = kept("npm");
+    for more in [&["--json", "--backend", "host"][..], &["--json"]] {
+        let _ = std::fs::remove_file(dir.join("package-lock.json"));
+        let done = act_with(&host, Way::Root, "restore", &dir, &cache, more);
+        assert_eq!(done.code(), 0, "{done:#?}");
+    }
+    for member in ["jest", "vitest", "mocha"] {
+        told_before_it_was_stopped(&host, &dir, &cache, member);
+    }
+}
+
+/// Tests that hang after one that passed and one that failed: whoever ends them is told of those.
+fn told_before_it_was_stopped(host: &Host, dir: &Path, cache: &Path, member: &str) {
+    let hangs = "async () => { await new Promise((then) => setTimeout(then, 3000)); require('fs').writeFileSync('begun', ''); await new Promise((then) => setTimeout(then, 600000)); }";
+    let (file, text) = match member {
+        "jest" => (
+            "a.test.js",
+            format!(
+                "test('ok', () => {{}}); test('bad', () => expect(1).toBe(2)); test('hangs', {hangs}, 700000);\n"
+            ),
+        ),
+        "vitest" => (
+            "a.test.mjs",
+            format!(
+                "import {{ test, expect }} from 'vitest'; import {{ createRequire }} from 'module'; const require = createRequire(import.meta.url);\ntest('ok', () => {{}}); test('bad', () => expect(1).toBe(2)); test('hangs', {hangs}, 700000);\n"
+            ),
+        ),
+        _ => (
+            "a.js",
+            format!(
+                "it('ok', () => {{}}); it('bad', () => {{ throw new Error('no'); }}); it('hangs', {hangs}).timeout(700000);\n"
+            ),
+        ),
+    };
+    let at = dir.join(member);
+    std::fs::write(at.join(file), text).unwrap();
+    let place = dir.to_str().unwrap();
+    let cache = cache.to_str().unwrap();
+    let args = [
+        "test",
+        place,
+        "--json",
+        "--project",
+        member,
+        "--cache-dir",
+        cache,
+    ];
+    let started = host.launch(args).start();
+    let deadline = Instant::now() + PATIENCE;
+    while !at.join("begun").exists() && !started.is_over() {
+        assert!(Instant::now() < deadline, "{member} does not begin");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    started.signal(rustix::process::Signal::INT);
+    let ended = started.finish_within(PATIENCE);
+    let [total, passed, failed, _] = counts(&ended);
+    assert_eq!((ended.code(), failed), (130, 1), "{member}: {ended:#?}");
+    // Vitest tells of tests in heaps, and of the last heap only with the next one.
+    let most = if member == "vitest" { 5 } else { 2 };
+    assert!((2..=most).contains(&total), "{member}: {ended:#?}");
+    assert_eq!(passed, total - 1, "{member}: {ended:#?}");
 }
 
 #[test]
@@ -137,6 +213,43 @@ fn a_lock_file_is_kept_to_with_and_without_network() {
 }
 
 #[test]
+fn fetching_with_npm_neither_writes_through_links_nor_obeys_the_settings_of_a_project() {
+    let host = host!(Need::Root, Need::Installed("/usr/bin/npm"));
+    let outside = host.workspace(Way::Root);
+    std::fs::write(outside.join("precious"), "x").unwrap();
+    let logs = outside.join("logs");
+    let settings = format!("logs-dir={}\ngit=/no/such/git\n", logs.display());
+    let files = [
+        (
+            "package.json",
+            r#"{"name": "m", "version": "1.0.0", "scripts": {"test": "mocha a.js"}, "devDependencies": {"mocha": "11.7.5"}}"#,
+        ),
+        ("a.js", "it('ok', () => {});\n"),
+        (".npmrc", settings.as_str()),
+    ];
+    let dir = project(&host, Way::Root, &files);
+    std::os::unix::fs::symlink(&outside, dir.join("node_modules")).unwrap();
+    let cache = kept("npm-locked");
+    let fetch = ["--json", "--backend", "host"];
+    for _ in 0..2 {
+        let fetched = act_with(&host, Way::Root, "restore", &dir, &cache, &fetch);
+        assert_eq!(fetched.code(), 0, "{fetched:#?}");
+        let left: Vec<_> = std::fs::read_dir(&outside)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["precious"], "{fetched:#?}");
+    }
+    assert!(dir.join("package-lock.json").is_file());
+    // A lock file that leads elsewhere is not written through either.
+    std::fs::remove_file(dir.join("package-lock.json")).unwrap();
+    std::os::unix::fs::symlink(outside.join("made"), dir.join("package-lock.json")).unwrap();
+    let refused = act_with(&host, Way::Root, "restore", &dir, &cache, &fetch);
+    assert_ne!(refused.code(), 0, "{refused:#?}");
+    assert!(!outside.join("made").exists());
+}
+
+#[test]
 fn crates_are_fetched_into_a_cache_and_used_without_network() {
     let host = host!(Need::Root, Need::Gcc);
     let way = Way::Root;
@@ -167,6 +280,21 @@ fn crates_are_fetched_into_a_cache_and_used_without_network() {
     );
     assert_eq!(fetched.code(), 0, "{fetched:#?}");
     std::fs::remove_dir_all(dir.join(".cargo")).unwrap();
+    let lock = std::fs::read(dir.join("Cargo.lock")).unwrap();
+    std::fs::remove_file(dir.join("Cargo.lock")).unwrap();
+    std::os::unix::fs::symlink("/no/such/lock", dir.join("Cargo.lock")).unwrap();
+    let refused = act_with(
+        &host,
+        way,
+        "restore",
+        &dir,
+        &cache,
+        &["--json", "--backend", "host"],
+    );
+    assert_eq!(refused.code(), 125, "{refused:#?}");
+    assert!(refused.err().contains("no regular file"), "{refused:#?}");
+    std::fs::remove_file(dir.join("Cargo.lock")).unwrap();
+    std::fs::write(dir.join("Cargo.lock"), lock).unwrap();
     let built = act_with(&host, way, "build", &dir, &cache, &["--json"]);
     assert_eq!(built.code(), 0, "{built:#?}");
     let empty = act(&host, way, "build", &dir, &["--json"]);

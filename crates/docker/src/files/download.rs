@@ -10,7 +10,7 @@ use bollard::Docker;
 use bollard::query_parameters::DownloadFromContainerOptionsBuilder;
 use bytes::Bytes;
 use cofferdam_contract::record::{Change, ChangeKind};
-use cofferdam_contract::request::{Workspace, WorkspaceAccess};
+use cofferdam_contract::request::WorkspaceAccess;
 use cofferdam_engine::backend;
 use cofferdam_engine::error::EngineError;
 use futures_util::StreamExt as _;
@@ -20,6 +20,7 @@ use tar::{Archive, EntryType};
 use tokio::sync::mpsc;
 
 use super::beneath::{Beneath, Unplaced, shown};
+use super::carried::Carried;
 use super::manifest::{Contents, MOST_ENTRIES, Manifest, Sent};
 use crate::daemon;
 
@@ -73,21 +74,21 @@ impl Trouble {
 const HALF_WAY: &str =
     "files that came are whole, the others are as they were, and what did not come was not removed";
 
-/// Brings the workspace back. `most` is how many bytes may come beyond those that were sent.
+/// Brings a directory back. `most` is how many bytes may come beyond those that were sent.
 pub(crate) async fn bring(
     client: &Docker,
     container: &str,
-    workspace: &Workspace,
+    carried: &Carried,
     sent: Manifest,
     most: Option<u64>,
 ) -> Result<Brought, Trouble> {
     let place = DownloadFromContainerOptionsBuilder::default()
-        .path(Workspace::INSIDE)
+        .path(&carried.inside)
         .build();
     let mut stream = client.download_from_container(container, Some(place));
     let (to, pieces) = mpsc::channel::<Piece>(4);
-    let target = match workspace.access {
-        WorkspaceAccess::ReadWrite => Target::Dir(workspace.path.clone()),
+    let target = match carried.access {
+        WorkspaceAccess::ReadWrite => Target::Dir(carried.path.clone()),
         WorkspaceAccess::CopyOnWrite | WorkspaceAccess::ReadOnly => Target::Nowhere,
     };
     let most = most.map(|most| most.saturating_add(sent.bytes));

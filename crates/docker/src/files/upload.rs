@@ -10,7 +10,7 @@ use std::path::Path;
 use bollard::Docker;
 use bollard::query_parameters::UploadToContainerOptionsBuilder;
 use bytes::Bytes;
-use cofferdam_contract::request::{Workspace, WorkspaceAccess};
+use cofferdam_contract::request::WorkspaceAccess;
 use cofferdam_engine::error::EngineError;
 use cofferdam_store::beneath;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -19,32 +19,37 @@ use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
+use super::carried::Carried;
 use super::manifest::{Contents, MOST_ENTRIES, Manifest, Sent};
 use crate::container::ID;
 use crate::daemon::{self, Flavour, Maker};
 
-/// Sends the whole workspace and returns what was sent.
+/// Sends the whole directory and returns what was sent.
 pub(crate) async fn send(
     client: &Docker,
     flavour: Flavour,
     container: &str,
-    workspace: &Workspace,
+    carried: &Carried,
 ) -> Result<Manifest, EngineError> {
+    let what = match carried.is_workspace() {
+        true => "workspace: cannot read",
+        false => "mount: cannot read as a directory",
+    };
     let unreadable = |path: &Path, errno| EngineError::Unreadable {
-        what: "workspace: cannot read",
+        what,
         path: path.display().to_string(),
         errno,
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&workspace.path, flags, Mode::empty())
-        .map_err(|errno| unreadable(&workspace.path, errno))?;
+    let root = rustix::fs::open(&carried.path, flags, Mode::empty())
+        .map_err(|errno| unreadable(&carried.path, errno))?;
     let (to, mut chunks) = mpsc::channel(4);
-    let access = workspace.access;
-    let top = top(flavour);
-    let packing = tokio::task::spawn_blocking(move || pack(&root, access, top, Pieces { to }));
+    let access = carried.access;
+    let top = top(flavour, carried);
+    let packing = tokio::task::spawn_blocking(move || pack(&root, access, &top, Pieces { to }));
     let body = futures_util::stream::poll_fn(move |context| chunks.poll_recv(context));
     let place = UploadToContainerOptionsBuilder::default()
-        .path(Workspace::INSIDE)
+        .path(&carried.inside)
         .build();
     let sent = client
         .upload_to_container(container, Some(place), bollard::body_stream(body))
@@ -67,7 +72,7 @@ pub(crate) async fn send(
             path,
             errno: Some(errno),
         })) => Err(unreadable(
-            &workspace.path.join(OsStr::from_bytes(&path)),
+            &carried.path.join(OsStr::from_bytes(&path)),
             errno,
         )),
     }
@@ -98,12 +103,14 @@ impl Ownership {
     }
 }
 
-/// The name by which the workspace itself is in the archive, so that the program owns it. Docker leaves `.` as it is; the same directory by a longer way it does
+/// The name by which the directory itself is in the archive, so that the program owns it. Docker leaves `.` as it is; the same directory by a longer way it does
 /// not, and Podman knows no such difference.
-fn top(flavour: Flavour) -> &'static [u8] {
+fn top(flavour: Flavour, carried: &Carried) -> Vec<u8> {
+    let longer = format!("../{}/", carried.name());
     match flavour.maker {
-        Maker::Docker => b"../work/",
-        Maker::Podman => b"./",
+        // A header has room for so much; a directory of a longer name stays as the daemon made it.
+        Maker::Docker if longer.len() < 100 => longer.into_bytes(),
+        Maker::Docker | Maker::Podman => b"./".to_vec(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Speakers that say one thing on one line: MSBuild and C#, tsc, ESLint, npm, go, javac and Maven, and the old form of compilers.
 
-use super::model::{Diagnostic, MAX_LINE, Severity, Speaker};
+use super::model::{Diagnostic, MAX_LINE, MOST_SAID, Severity, Speaker};
 
 fn lines(output: &str) -> impl Iterator<Item = &str> {
     output.lines().filter(|line| line.len() <= MAX_LINE)
@@ -10,6 +10,7 @@ fn lines(output: &str) -> impl Iterator<Item = &str> {
 pub(super) fn msbuild(output: &str) -> Vec<Diagnostic> {
     lines(output)
         .filter_map(|line| parenthesised(line.trim(), Speaker::Msbuild))
+        .take(MOST_SAID)
         .collect()
 }
 
@@ -35,6 +36,7 @@ pub(super) fn tsc(output: &str) -> Vec<Diagnostic> {
                 .is_some_and(|code| code.starts_with("TS"))
                 .then_some(found)
         })
+        .take(MOST_SAID)
         .collect()
 }
 
@@ -119,6 +121,9 @@ pub(super) fn eslint(output: &str) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut file: Option<&str> = None;
     for line in lines(output) {
+        if found.len() >= MOST_SAID {
+            break;
+        }
         let trimmed = line.trim();
         if !line.starts_with(' ') {
             let ending = trimmed.rsplit_once('.').map(|(_, ending)| ending);
@@ -171,7 +176,11 @@ pub(super) fn npm(output: &str) -> Vec<Diagnostic> {
             .or_else(|| line.strip_prefix("npm ERR! "));
         match rest.map(str::trim) {
             Some(rest) if rest.starts_with("code ") => code = rest.strip_prefix("code "),
-            Some(rest) if !rest.is_empty() && !rest.starts_with("A complete log") => {
+            Some(rest)
+                if !rest.is_empty()
+                    && !rest.starts_with("A complete log")
+                    && said.len() < MOST_SAID =>
+            {
                 said.push(rest)
             }
             _ => {}
@@ -196,7 +205,7 @@ pub(super) fn go(output: &str) -> Vec<Diagnostic> {
         file.ends_with(".go")
             .then(|| build(Speaker::Go, Severity::Error, None, message).at(file, Some(at), column))
     });
-    plain.collect()
+    plain.take(MOST_SAID).collect()
 }
 
 /// `[ERROR] /work/src/A.java:[3,7] text`, or javac's own `A.java:3: error: text`.
@@ -223,6 +232,7 @@ pub(super) fn maven(output: &str) -> Vec<Diagnostic> {
             file.ends_with(".java")
                 .then(|| build(Speaker::Maven, severity, None, message).at(file, Some(at), column))
         })
+        .take(MOST_SAID)
         .collect()
 }
 
@@ -250,6 +260,7 @@ pub(super) fn places(output: &str) -> Vec<Diagnostic> {
             };
             Some(build(Speaker::Places, Severity::Error, code, message).at(file, Some(at), column))
         })
+        .take(MOST_SAID)
         .collect()
 }
 

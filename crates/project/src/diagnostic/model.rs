@@ -50,15 +50,20 @@ pub enum Speaker {
 /// What is kept of one message.
 const MAX_MESSAGE: usize = 4 << 10;
 const MAX_DIAGNOSTICS: usize = 10_000;
+/// What one speaker says of the same output before repetitions are left out.
+pub(super) const MOST_SAID: usize = 4 * MAX_DIAGNOSTICS;
 /// Longer lines are no diagnostics.
 pub(super) const MAX_LINE: usize = 16 << 10;
 
-/// Everything these speakers say in the output. `root` is the project as they saw it.
-pub fn read(speakers: &[Speaker], output: &str, root: &str) -> Vec<Diagnostic> {
+/// Everything these speakers say in the outputs. `root` is the project as they saw it.
+pub fn read(speakers: &[Speaker], outputs: &[&str], root: &str) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     // Tools sum up at the end what they have said before.
     let mut seen = HashSet::new();
-    for speaker in speakers {
+    let both = speakers
+        .iter()
+        .flat_map(|speaker| outputs.iter().map(move |output| (speaker, *output)));
+    for (speaker, output) in both {
         let said = match speaker {
             Speaker::Msbuild => lines::msbuild(output),
             Speaker::Tsc => lines::tsc(output),

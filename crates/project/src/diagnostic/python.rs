@@ -1,12 +1,15 @@
 //! Python's tracebacks and syntax errors: the last frame, and the line that names the exception.
 
-use super::model::{Diagnostic, MAX_LINE, Severity, Speaker};
+use super::model::{Diagnostic, MAX_LINE, MOST_SAID, Severity, Speaker};
 
 pub(super) fn read(output: &str) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut place: Option<(&str, u32)> = None;
     let mut column = None;
     for line in output.lines().filter(|line| line.len() <= MAX_LINE) {
+        if found.len() >= MOST_SAID {
+            break;
+        }
         // pytest marks the lines of an error.
         let line = line.strip_prefix("E ").unwrap_or(line);
         let trimmed = line.trim_start();

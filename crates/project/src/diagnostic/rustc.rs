@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::model::{Diagnostic, Severity, Speaker};
+use super::model::{Diagnostic, MOST_SAID, Severity, Speaker};
 
 #[derive(Deserialize)]
 struct Line {
@@ -36,13 +36,19 @@ struct Span {
     label: Option<String>,
 }
 
+/// Macros make long messages; no message is longer than this.
+const MAX_LINE: usize = 4 << 20;
+
 pub(super) fn read(output: &str) -> Vec<Diagnostic> {
-    let lines = output.lines().filter(|line| line.starts_with('{'));
+    let lines = output
+        .lines()
+        .filter(|line| line.starts_with('{') && line.len() <= MAX_LINE);
     lines
         .filter_map(|line| serde_json::from_str::<Line>(line).ok())
         .filter(|line| line.reason == "compiler-message")
         .filter_map(|line| line.message)
         .filter_map(one)
+        .take(MOST_SAID)
         .collect()
 }
 

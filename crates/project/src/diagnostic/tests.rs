@@ -3,7 +3,7 @@
 use super::*;
 
 fn one(speaker: Speaker, output: &str) -> Diagnostic {
-    let found = read(&[speaker], output, "/work");
+    let found = read(&[speaker], &[output], "/work");
     assert_eq!(found.len(), 1, "{found:#?}");
     found.into_iter().next().unwrap()
 }
@@ -84,7 +84,7 @@ fn what_tsc_and_eslint_say_is_read() {
     let found = one(Speaker::Tsc, "src/a.ts:1:7 - error TS2322: No.\n");
     assert_eq!((found.line, found.column), (Some(1), Some(7)));
     let text = "\n/work/src/a.js\n  1:7   error    'x' is assigned a value but never used  no-unused-vars\n  2:1   warning  Unexpected console statement\n\n✖ 2 problems (1 error, 1 warning)\n";
-    let found = read(&[Speaker::Eslint], text, "/work");
+    let found = read(&[Speaker::Eslint], &[text], "/work");
     assert_eq!(found.len(), 2, "{found:#?}");
     assert_eq!(
         told(&found[0]),
@@ -113,7 +113,7 @@ fn what_npm_says_is_one_diagnostic_and_a_failing_script_is_none() {
     assert_eq!(
         read(
             &[Speaker::Npm],
-            "npm ERR! code ELIFECYCLE\nnpm ERR! errno 1\n",
+            &["npm ERR! code ELIFECYCLE\nnpm ERR! errno 1\n"],
             "/work"
         ),
         []
@@ -206,7 +206,7 @@ fn what_rustc_go_and_javac_say_is_read() {
 fn sarif_has_levels_rules_and_places() {
     let found = read(
         &[Speaker::Tsc],
-        "s r/a.ts(1,7): error TS2322: No.\n",
+        &["s r/a.ts(1,7): error TS2322: No.\n"],
         "/work",
     );
     let document = sarif(&found, "0.1.0");
@@ -232,7 +232,7 @@ proptest::proptest! {
     #[test]
     fn no_output_makes_a_reader_fail_badly(text: String, lines in "(error|: |\\(|\\)|[0-9]|,|a\\.ts|\\[|\\]| |\n|File \"|\", line |:|é){0,40}") {
         let all = [Speaker::Msbuild, Speaker::Tsc, Speaker::Eslint, Speaker::Npm, Speaker::Python, Speaker::Rustc, Speaker::Go, Speaker::Maven, Speaker::Places];
-        let _ = read(&all, &text, "/work");
-        let _ = read(&all, &lines, "/work");
+        let _ = read(&all, &[&text], "/work");
+        let _ = read(&all, &[&lines], "/work");
     }
 }

@@ -1,5 +1,7 @@
 //! .NET: solutions and projects, with the dotnet command. Compiler servers are switched off: nothing is to outlive a step.
 
+use std::collections::HashSet;
+
 use super::runner::{Ask, Runner};
 use super::rust::resolve_file;
 use crate::action::{Action, Cache, Coverage, Place, Reach, Step};
@@ -31,14 +33,14 @@ impl Runner for Dotnet {
             .filter(|path| ends(path, &PROJECTS))
             .filter_map(|path| project(tree, path))
             .collect();
-        let known: Vec<String> = found
+        let known: HashSet<String> = found
             .iter()
             .map(|project| project.manifest.clone())
             .collect();
         for path in files.iter().filter(|path| ends(path, &SOLUTIONS)) {
             found.push(solution(tree, path, &known));
         }
-        let members: Vec<String> = found
+        let members: HashSet<String> = found
             .iter()
             .flat_map(|project| project.members.clone())
             .collect();
@@ -67,7 +69,11 @@ impl Runner for Dotnet {
         })
     }
 
-    fn programs(&self, _: &Project) -> Vec<&'static str> {
+    fn executes(&self, _: &Project) -> Option<&'static str> {
+        Some("MSBuild runs what project files name")
+    }
+
+    fn programs(&self, _: &Project, _: Action) -> Vec<&'static str> {
         vec!["dotnet"]
     }
 }
@@ -137,7 +143,7 @@ fn global_json(tree: &mut Tree<'_>, dir: &str) -> Option<Wanted> {
     Some(Wanted { version, by })
 }
 
-fn solution(tree: &mut Tree<'_>, path: &str, known: &[String]) -> Project {
+fn solution(tree: &mut Tree<'_>, path: &str, known: &HashSet<String>) -> Project {
     let text = tree.text(path).unwrap_or_default();
     let mut project = Project::new(Ecosystem::Dotnet, path);
     project.kind = ProjectKind::Solution;
@@ -207,7 +213,11 @@ fn test(ask: &Ask<'_>) -> Step {
             "-nologo",
             "--logger",
             "trx",
+            // Test by test while they run; what is parsed of it is in English.
+            "--logger",
+            "console;verbosity=normal",
         ])
+        .env("DOTNET_CLI_UI_LANGUAGE", "en")
         .args(["--results-directory", &ask.places.reports]);
     if let Some(filter) = &options.filter {
         step = step.args(["--filter", filter]);
@@ -218,4 +228,5 @@ fn test(ask: &Ask<'_>) -> Step {
             .covered("coverage.cobertura.xml", CoverageFormat::Cobertura);
     }
     step.report(Place::OwnAll(".trx"), Format::Trx)
+        .report(Place::Stdout, Format::VstestText)
 }

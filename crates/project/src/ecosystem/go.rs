@@ -1,5 +1,7 @@
 //! Go: modules and workspaces, with the go command.
 
+use std::collections::HashSet;
+
 use super::runner::{Ask, Runner};
 use super::rust::resolve_file;
 use crate::action::{Action, Cache, Coverage, FailFast, Place, Reach, Step};
@@ -24,10 +26,14 @@ impl Runner for Go {
         for dir in dirs(tree, "go.mod") {
             found.push(module(tree, &dir));
         }
+        let modules: HashSet<String> = found
+            .iter()
+            .map(|project| project.manifest.clone())
+            .collect();
         for dir in dirs(tree, "go.work") {
-            found.push(workspace(tree, &dir, &mut found.clone()));
+            found.push(workspace(tree, &dir, &modules));
         }
-        let members: Vec<String> = found
+        let members: HashSet<String> = found
             .iter()
             .flat_map(|project| project.members.clone())
             .collect();
@@ -56,7 +62,22 @@ impl Runner for Go {
                 .collect()
         };
         Ok(match ask.action {
-            Action::Restore => each(&["mod", "download"]),
+            Action::Restore => {
+                let mut steps = each(&["mod", "download"]);
+                if ask.options.reach == Reach::Host {
+                    let manifests = std::iter::once(&ask.project.manifest);
+                    let manifests = manifests.chain(&ask.project.members);
+                    let written = manifests.flat_map(|manifest| {
+                        let dir = crate::model::parent(manifest);
+                        ["go.mod", "go.sum", "go.work", "go.work.sum"].map(|name| join(dir, name))
+                    });
+                    let written: Vec<String> = written.collect();
+                    for step in &mut steps {
+                        step.guards.clone_from(&written);
+                    }
+                }
+                steps
+            }
             Action::Build => each(&["build", "./..."]),
             Action::Lint => each(&["vet", "./..."]),
             Action::Format => vec![Step::new(ask.dir(), ["gofmt", "-l", "-w", "."])],
@@ -67,7 +88,7 @@ impl Runner for Go {
         })
     }
 
-    fn programs(&self, _: &Project) -> Vec<&'static str> {
+    fn programs(&self, _: &Project, _: Action) -> Vec<&'static str> {
         vec!["go"]
     }
 }
@@ -95,7 +116,7 @@ fn module(tree: &mut Tree<'_>, dir: &str) -> Project {
     project
 }
 
-fn workspace(tree: &mut Tree<'_>, dir: &str, modules: &mut [Project]) -> Project {
+fn workspace(tree: &mut Tree<'_>, dir: &str, modules: &HashSet<String>) -> Project {
     let manifest = join(dir, "go.work");
     let text = tree.text(&manifest).unwrap_or_default();
     let mut project = Project::new(Ecosystem::Go, &manifest);
@@ -118,8 +139,7 @@ fn workspace(tree: &mut Tree<'_>, dir: &str, modules: &mut [Project]) -> Project
             _ => None,
         };
         let manifest = path.and_then(|path| resolve_file(dir, &format!("{path}/go.mod")));
-        let known =
-            manifest.filter(|manifest| modules.iter().any(|module| module.manifest == *manifest));
+        let known = manifest.filter(|manifest| modules.contains(manifest));
         project.members.extend(known);
     }
     project

@@ -1,5 +1,7 @@
 //! Java with Maven: single projects and those with modules.
 
+use std::collections::HashSet;
+
 use super::runner::{Ask, Runner};
 use super::rust::resolve_file;
 use crate::action::{Action, Cache, FailFast, Place, Reach, Step};
@@ -21,7 +23,7 @@ impl Runner for Java {
             .map(|(dir, _)| dir.to_owned())
             .collect();
         let mut found: Vec<Project> = dirs.iter().filter_map(|dir| read(tree, dir)).collect();
-        let members: Vec<String> = found
+        let members: HashSet<String> = found
             .iter()
             .flat_map(|project| project.members.clone())
             .collect();
@@ -44,7 +46,11 @@ impl Runner for Java {
         })
     }
 
-    fn programs(&self, _: &Project) -> Vec<&'static str> {
+    fn executes(&self, _: &Project) -> Option<&'static str> {
+        Some("Maven runs plugins and extensions that pom.xml and .mvn name")
+    }
+
+    fn programs(&self, _: &Project, _: Action) -> Vec<&'static str> {
         vec!["mvn", "java"]
     }
 }

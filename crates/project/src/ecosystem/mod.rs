@@ -5,6 +5,7 @@ mod go;
 mod java;
 mod members;
 mod node;
+mod node_restore;
 mod node_test;
 mod python;
 mod runner;

@@ -1,16 +1,23 @@
 //! Node.js: packages and workspaces, with npm, yarn or pnpm by lock file.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
-use super::members;
+use super::members::Patterns;
+use super::node_restore;
 use super::node_test;
 use super::runner::{Ask, Runner};
-use crate::action::{Action, Cache, Reach, Step};
+use crate::action::{Action, Cache, Step};
 use crate::detect::Tree;
 use crate::diagnostic::Speaker;
 use crate::model::{Ecosystem, Framework, PackageManager, Project, ProjectKind, Wanted, join};
 
 pub(super) struct Node;
+
+const MOST_OF_A_NAME: usize = 20;
+/// Yarn from version 2 on: another program of the same name.
+pub(super) const BERRY: &str = "yarn-berry";
 
 impl Runner for Node {
     fn find(&self, tree: &mut Tree<'_>) -> Vec<Project> {
@@ -40,6 +47,8 @@ impl Runner for Node {
                 workspaces.push((dir, manifest, patterns));
             }
         }
+        let mut room = Patterns::default();
+        let places = places(&found);
         for (dir, manifest, patterns) in workspaces {
             let (excluded, patterns): (Vec<String>, Vec<String>) = patterns
                 .into_iter()
@@ -48,22 +57,20 @@ impl Runner for Node {
                 .iter()
                 .map(|pattern| pattern.trim_start_matches('!').to_owned())
                 .collect();
-            let members = members::adopt(&mut found, &dir, &patterns, &excluded);
-            if let Some(top) = found
-                .iter_mut()
-                .find(|project| project.manifest == manifest)
-            {
+            let members = room.adopt(&mut found, &dir, &patterns, &excluded);
+            if let Some(top) = places.get(&manifest).and_then(|at| found.get_mut(*at)) {
                 top.kind = ProjectKind::Workspace;
                 top.members = members;
             }
         }
+        room.tell(tree);
         connect(tree, &mut found);
         found
     }
 
     fn steps(&self, ask: &Ask<'_>) -> Result<Vec<Step>, String> {
         match ask.action {
-            Action::Restore => restore(ask),
+            Action::Restore => Ok(node_restore::steps(ask)),
             Action::Build => Ok(build(ask)),
             Action::Test => node_test::steps(ask),
             Action::Lint => Ok(chore(ask, "lint", "eslint", &["."])),
@@ -71,8 +78,14 @@ impl Runner for Node {
         }
     }
 
-    fn programs(&self, project: &Project) -> Vec<&'static str> {
+    fn programs(&self, project: &Project, _: Action) -> Vec<&'static str> {
         vec!["node", manager(project).as_str()]
+    }
+
+    fn executes(&self, project: &Project) -> Option<&'static str> {
+        project
+            .uses(BERRY)
+            .then_some("yarn loads plugins that the project names in .yarnrc.yml")
     }
 }
 
@@ -92,7 +105,16 @@ fn read(tree: &Tree<'_>, dir: &str, manifest: &str, package: &Value, has_tests: 
             .iter()
             .any(|section| package[section].get(name).is_some())
     };
+    let is_berry = manager == PackageManager::Yarn
+        && (package["packageManager"]
+            .as_str()
+            .is_some_and(|said| said.starts_with("yarn@") && !said.starts_with("yarn@1."))
+            || project
+                .lock_file
+                .as_ref()
+                .is_some_and(|lock| tree.head(lock).contains("__metadata:")));
     for (name, used) in [
+        (BERRY, is_berry),
         (
             "typescript",
             depends("typescript") || tree.has(dir, "tsconfig.json"),
@@ -228,12 +250,26 @@ fn pnpm_patterns(text: &str) -> Vec<String> {
     found
 }
 
+/// Where each project stands, by its manifest.
+fn places(found: &[Project]) -> HashMap<String, usize> {
+    let all = found.iter().enumerate();
+    all.map(|(at, project)| (project.manifest.clone(), at))
+        .collect()
+}
+
 /// Who uses whom, by name; and the versions that small files hold.
 fn connect(tree: &mut Tree<'_>, found: &mut [Project]) {
-    let names: Vec<(String, String)> = found
-        .iter()
-        .filter_map(|project| Some((project.name.clone()?, project.manifest.clone())))
-        .collect();
+    let mut names: HashMap<String, Vec<String>> = HashMap::new();
+    for project in found.iter() {
+        if let Some(name) = &project.name {
+            let known = names.entry(name.clone()).or_default();
+            // Many of one name are nobody's dependency.
+            if known.len() < MOST_OF_A_NAME {
+                known.push(project.manifest.clone());
+            }
+        }
+    }
+    let found_alone = found.len() < 2;
     for project in found.iter_mut() {
         if let Some(wanted) = &mut project.wants
             && wanted.version.is_empty()
@@ -246,23 +282,27 @@ fn connect(tree: &mut Tree<'_>, found: &mut [Project]) {
                 .take(40)
                 .collect();
         }
-        if names.len() < 2 {
+        if names.is_empty() || found_alone {
             continue;
         }
         let package: Value = tree
             .text(&project.manifest)
             .and_then(|text| serde_json::from_str(&text).ok())
             .unwrap_or_default();
-        let uses = |name: &str| {
-            ["dependencies", "devDependencies", "peerDependencies"]
-                .iter()
-                .any(|section| package[section].get(name).is_some())
-        };
-        project.references = names
+        let sections = ["dependencies", "devDependencies", "peerDependencies"];
+        let uses = sections
             .iter()
-            .filter(|(name, manifest)| *manifest != project.manifest && uses(name))
-            .map(|(_, manifest)| manifest.clone())
+            .filter_map(|section| package[section].as_object())
+            .flat_map(serde_json::Map::keys);
+        let mut references: Vec<String> = uses
+            .filter_map(|name| names.get(name))
+            .flatten()
+            .filter(|manifest| **manifest != project.manifest)
+            .cloned()
             .collect();
+        references.sort();
+        references.dedup();
+        project.references = references;
     }
 }
 
@@ -271,50 +311,6 @@ pub(super) fn manager(project: &Project) -> PackageManager {
         Some(manager @ (PackageManager::Yarn | PackageManager::Pnpm)) => manager,
         _ => PackageManager::Npm,
     }
-}
-
-fn restore(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
-    let project = ask.project;
-    if !project.uses("dependencies") && project.members.is_empty() {
-        return Ok(Vec::new());
-    }
-    let locked = project.lock_file.is_some();
-    // On the host nothing of the project's runs: scripts wait for the sandbox, and the program that fetches from git is not the project's to choose. `ci` also to
-    // warm a cache: what `install` leaves there is not found again where the lock file does not say where it came from. Without retries, or an offline machine
-    // waits for minutes.
-    let words: &[&str] = match (manager(project), ask.options.reach) {
-        (PackageManager::Yarn, Reach::Host) if locked => &["yarn", "install", "--frozen-lockfile"],
-        (PackageManager::Yarn, Reach::Host) => &["yarn", "install"],
-        (PackageManager::Yarn, Reach::Offline) => {
-            &["yarn", "install", "--frozen-lockfile", "--offline"]
-        }
-        (PackageManager::Pnpm, Reach::Host) if locked => {
-            &["pnpm", "install", "--frozen-lockfile", "--ignore-scripts"]
-        }
-        (PackageManager::Pnpm, Reach::Host) => &["pnpm", "install", "--ignore-scripts"],
-        (PackageManager::Pnpm, Reach::Offline) => {
-            &["pnpm", "install", "--frozen-lockfile", "--offline"]
-        }
-        (_, Reach::Host) if locked => &[
-            "npm",
-            "ci",
-            "--prefer-offline",
-            "--ignore-scripts",
-            "--git=git",
-        ],
-        (_, Reach::Host) => &["npm", "install", "--ignore-scripts", "--git=git"],
-        (_, Reach::Offline) if locked => &["npm", "ci", "--offline", "--fetch-retries=0"],
-        (_, Reach::Offline) => &["npm", "install", "--offline", "--fetch-retries=0"],
-    };
-    let cache = match manager(project) {
-        PackageManager::Yarn => Cache::Yarn,
-        PackageManager::Pnpm => Cache::Pnpm,
-        _ => Cache::Npm,
-    };
-    let step = Step::new(ask.dir(), words.iter().copied());
-    Ok(vec![
-        quiet(step).cache(cache, ask.places).speaker(Speaker::Npm),
-    ])
 }
 
 fn build(ask: &Ask<'_>) -> Vec<Step> {
@@ -360,25 +356,51 @@ fn speak(step: Step) -> Step {
 /// A script of the manifest in this directory.
 pub(super) fn script(ask: &Ask<'_>, name: &str, path: &str) -> Step {
     let dir = ask.places.dir(path);
-    quiet(Step::new(dir, [manager(ask.project).as_str(), "run", name]))
+    let step = Step::new(dir, [manager(ask.project).as_str(), "run", name]);
+    quiet(in_view(ask, step))
 }
 
 /// A program that the project has installed for itself; never one that would be fetched.
 pub(super) fn local(ask: &Ask<'_>, program: &str, path: &str) -> Step {
     let dir = ask.places.dir(path);
-    quiet(match manager(ask.project) {
+    let step = match manager(ask.project) {
         PackageManager::Yarn => Step::new(dir, ["yarn", "run", program]),
         PackageManager::Pnpm => Step::new(dir, ["pnpm", "exec", program]),
         _ => Step::new(dir, ["npx", "--no", "--", program]),
-    })
+    };
+    quiet(in_view(ask, step))
+}
+
+/// Yarn from version 2 on installs nothing: packages are used from where they were fetched to.
+fn in_view(ask: &Ask<'_>, step: Step) -> Step {
+    let step = as_it_is(ask, step);
+    match ask.project.uses(BERRY) {
+        true => step
+            .cache(Cache::Yarn, ask.places)
+            .env("YARN_ENABLE_GLOBAL_CACHE", "0"),
+        false => step,
+    }
+}
+
+/// No other version of itself because the project names one, and no installation that nobody asked for.
+pub(super) fn as_it_is(ask: &Ask<'_>, step: Step) -> Step {
+    match manager(ask.project) {
+        PackageManager::Pnpm => step
+            .env("npm_config_manage_package_manager_versions", "false")
+            .env("npm_config_verify_deps_before_run", "false"),
+        _ => step,
+    }
 }
 
 /// Nothing that asks, advises or phones home.
-fn quiet(step: Step) -> Step {
+pub(super) fn quiet(step: Step) -> Step {
     step.env("CI", "1")
         .env("npm_config_audit", "false")
         .env("npm_config_fund", "false")
         .env("npm_config_update_notifier", "false")
         .env("NO_UPDATE_NOTIFIER", "1")
         .env("DO_NOT_TRACK", "1")
+        .env("YARN_ENABLE_TELEMETRY", "0")
+        // A file in the project may name another program that is then run instead of this one.
+        .env("YARN_IGNORE_PATH", "1")
 }

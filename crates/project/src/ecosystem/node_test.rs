@@ -56,15 +56,32 @@ fn runner(ask: &Ask<'_>, project: &Project, program: &str) -> Step {
     }
     let step = script(ask, "test", &project.path);
     match manager(ask.project) {
-        PackageManager::Yarn => step,
+        PackageManager::Yarn | PackageManager::Pnpm => step,
         _ => step.arg("--"),
     }
 }
 
+/// What Jest, Vitest and Mocha write at the end is lost with a run that is stopped: a reporter of ours tells each test as it ends.
+const REPORTER: &str = "cofferdam-reporter.cjs";
+const EVENTS: &str = "events.jsonl";
+const JEST: &str = include_str!("reporter/jest.cjs");
+const VITEST: &str = include_str!("reporter/vitest.cjs");
+const MOCHA: &str = include_str!("reporter/mocha.cjs");
+
+/// Where our reporter writes.
+fn telling(ask: &Ask<'_>, step: Step, reporter: &'static str) -> Step {
+    step.aid(REPORTER, reporter)
+        .env("COFFERDAM_EVENTS", ask.places.report(EVENTS))
+}
+
 fn jest(ask: &Ask<'_>, mut step: Step) -> Step {
     let file = ask.places.report("jest.json");
-    step = step
+    step = telling(ask, step, JEST)
         .args(["--ci", "--json", "--testLocationInResults"])
+        .args([
+            "--reporters=default".to_owned(),
+            format!("--reporters={}", ask.places.report(REPORTER)),
+        ])
         .arg(format!("--outputFile={file}"));
     if let Some(filter) = &ask.options.filter {
         step = step.arg(format!("--testNamePattern={filter}"));
@@ -82,12 +99,14 @@ fn jest(ask: &Ask<'_>, mut step: Step) -> Step {
             .covered("lcov.info", CoverageFormat::Lcov);
     }
     step.report(Place::Own("jest.json".to_owned()), Format::Jest)
+        .report(Place::Own(EVENTS.to_owned()), Format::Events)
 }
 
 fn vitest(ask: &Ask<'_>, mut step: Step) -> Step {
     let file = ask.places.report("vitest.json");
-    step = step
+    step = telling(ask, step, VITEST)
         .args(["--run", "--reporter=default", "--reporter=json"])
+        .arg(format!("--reporter={}", ask.places.report(REPORTER)))
         .arg(format!("--outputFile.json={file}"));
     if let Some(filter) = &ask.options.filter {
         step = step.arg(format!("--testNamePattern={filter}"));
@@ -105,20 +124,20 @@ fn vitest(ask: &Ask<'_>, mut step: Step) -> Step {
             .covered("lcov.info", CoverageFormat::Lcov);
     }
     step.report(Place::Own("vitest.json".to_owned()), Format::Jest)
+        .report(Place::Own(EVENTS.to_owned()), Format::Events)
 }
 
 fn mocha(ask: &Ask<'_>, mut step: Step) -> Step {
-    let file = ask.places.report("mocha.json");
-    step = step
-        .args(["--reporter", "json", "--reporter-option"])
-        .arg(format!("output={file}"));
+    step = telling(ask, step, MOCHA)
+        .arg("--reporter")
+        .arg(ask.places.report(REPORTER));
     if let Some(filter) = &ask.options.filter {
         step = step.args(["--grep", filter]);
     }
     if ask.options.fail_fast == FailFast::Yes {
         step = step.arg("--bail");
     }
-    step.report(Place::Own("mocha.json".to_owned()), Format::Mocha)
+    step.report(Place::Own(EVENTS.to_owned()), Format::Events)
 }
 
 /// By variable, so that whatever the script starts writes the reports. TAP is written while the tests run.

@@ -73,9 +73,9 @@ impl Runner for Python {
         }
     }
 
-    fn programs(&self, project: &Project) -> Vec<&'static str> {
-        match project.package_manager {
-            Some(PackageManager::Uv) => vec!["python3", "uv"],
+    fn programs(&self, project: &Project, action: Action) -> Vec<&'static str> {
+        match (project.package_manager, action) {
+            (Some(PackageManager::Uv), Action::Restore) => vec!["python3", "uv"],
             _ => vec!["python3"],
         }
     }
@@ -120,6 +120,15 @@ fn read(tree: &mut Tree<'_>, dir: &str, name: &str) -> Project {
         .flatten();
     let declared = declared.filter_map(toml::Value::as_str);
     project.requirements = listed.lines().chain(declared).filter_map(plain).collect();
+    let builders = table
+        .get("build-system")
+        .and_then(|system| system.get("requires")?.as_array())
+        .into_iter()
+        .flatten();
+    project.build_requirements = builders
+        .filter_map(toml::Value::as_str)
+        .filter_map(plain)
+        .collect();
     let mentions = |word: &str| text.contains(word) || listed.contains(word);
     for (what, used) in [
         ("requirements", tree.has(dir, "requirements.txt")),
@@ -161,15 +170,10 @@ fn python(ask: &Ask<'_>) -> Step {
 fn restore(ask: &Ask<'_>) -> Vec<Step> {
     let project = ask.project;
     if project.package_manager == Some(PackageManager::Uv) {
-        let step = Step::new(ask.dir(), ["uv", "sync", "--frozen"]);
-        let step = match ask.options.reach {
-            Reach::Host => step,
-            Reach::Offline => step.arg("--offline"),
+        return match ask.options.reach {
+            Reach::Host => uv_fetch(ask),
+            Reach::Offline => vec![uv(ask, ask.dir(), &["sync", "--frozen", "--offline"])],
         };
-        return vec![
-            step.env("UV_CACHE_DIR", ask.places.cache(Cache::Pip))
-                .cache(Cache::Pip, ask.places),
-        ];
     }
     let what: &[&str] = match (project.uses("requirements"), project.uses("package")) {
         (true, _) => &["-r", "requirements.txt"],
@@ -205,9 +209,56 @@ fn fetch(ask: &Ask<'_>, wheels: &str) -> Step {
     ]);
     fetch
         .args(["setuptools", "wheel"])
+        .args(ask.project.build_requirements.iter().cloned())
         .args(ask.project.requirements.iter().cloned())
         .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
         .cache(Cache::Pip, ask.places)
+}
+
+/// With the interpreter that the sandbox sees: what is fetched is made for it. No other one is fetched.
+fn uv(ask: &Ask<'_>, cwd: String, words: &[&str]) -> Step {
+    Step::new(cwd, ["uv"])
+        .args(words.iter().copied())
+        .args(["--python", "/usr/bin/python3"])
+        .env("UV_CACHE_DIR", ask.places.cache(Cache::Pip))
+        .env("UV_PYTHON_DOWNLOADS", "never")
+        .env("UV_LINK_MODE", "copy")
+        .env("UV_NO_PROGRESS", "1")
+        .cache(Cache::Pip, ask.places)
+}
+
+/// What the lock file names, ready-made, into an environment beside the cache that nobody uses; nothing of the project is built or obeyed. What builds the project inside is fetched as well.
+fn uv_fetch(ask: &Ask<'_>) -> Vec<Step> {
+    let project = ask.dir();
+    let caches = &ask.places.caches;
+    let beside = |name: &str| format!("{}/{name}", ask.places.cache(Cache::Pip));
+    let sync = [
+        "sync",
+        "--frozen",
+        "--no-config",
+        "--no-build",
+        "--no-install-workspace",
+        "--project",
+        &project,
+    ];
+    let mut steps = vec![
+        uv(ask, caches.clone(), &sync).env("UV_PROJECT_ENVIRONMENT", beside("fetched-environment")),
+    ];
+    let builders = &ask.project.build_requirements;
+    if !builders.is_empty() {
+        let target = beside("fetched-builders");
+        let install = [
+            "pip",
+            "install",
+            "--no-config",
+            "--only-binary",
+            ":all:",
+            "--target",
+            &target,
+        ];
+        steps.push(uv(ask, caches.clone(), &install).args(builders.iter().cloned()));
+    }
+    steps
 }
 
 /// A requirement without options, addresses and paths.

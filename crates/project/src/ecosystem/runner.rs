@@ -1,6 +1,6 @@
 //! The interface that every ecosystem has, and the choice between them.
 
-use crate::action::{Action, Coverage, FailFast, Options, Places, Step, Unavailable};
+use crate::action::{Action, Coverage, FailFast, Options, Places, Reach, Step, Trust, Unavailable};
 use crate::detect::Tree;
 use crate::ecosystem::{dotnet, go, java, node, python, rust};
 use crate::model::{Detection, Ecosystem, Framework, Project};
@@ -13,8 +13,13 @@ pub(super) trait Runner {
     /// What does this with a project. An empty list: there is nothing to do. An error says what is missing, and what to do about it.
     fn steps(&self, ask: &Ask<'_>) -> Result<Vec<Step>, String>;
 
-    /// The programs without which no step works.
-    fn programs(&self, project: &Project) -> Vec<&'static str>;
+    /// The programs without which this cannot be done.
+    fn programs(&self, project: &Project, action: Action) -> Vec<&'static str>;
+
+    /// What of a project is executed when its tool only fetches; `None` where nothing is.
+    fn executes(&self, _: &Project) -> Option<&'static str> {
+        None
+    }
 }
 
 /// One question to a runner.
@@ -80,7 +85,8 @@ pub fn steps(
             .frameworks
             .first()
             .and_then(|first| cannot(*first, options)),
-        Action::Restore | Action::Build | Action::Lint | Action::Format => None,
+        Action::Restore => distrusted(project, options),
+        Action::Build | Action::Lint | Action::Format => None,
     };
     let steps = match cannot {
         Some(why) => Err(why),
@@ -90,6 +96,17 @@ pub fn steps(
         manifest: project.manifest.clone(),
         why,
     })
+}
+
+/// Without walls nothing of a project is executed, unless the caller says that it is trusted.
+fn distrusted(project: &Project, options: &Options) -> Option<String> {
+    if options.reach != Reach::Host || options.trust == Trust::Yes {
+        return None;
+    }
+    let what = runner(project.ecosystem).executes(project)?;
+    Some(format!(
+        "fetching outside of the sandbox would execute parts of the project with your rights ({what}); add --trust-project if you trust all of it, or leave --backend host out and use what is in the cache"
+    ))
 }
 
 /// What was asked of a test runner that has no word for it. Better refused than left out in silence.
@@ -124,6 +141,6 @@ fn cannot(framework: Framework, options: &Options) -> Option<String> {
 }
 
 /// The programs that must be in view for a project.
-pub fn programs(project: &Project) -> Vec<&'static str> {
-    runner(project.ecosystem).programs(project)
+pub fn programs(project: &Project, action: Action) -> Vec<&'static str> {
+    runner(project.ecosystem).programs(project, action)
 }

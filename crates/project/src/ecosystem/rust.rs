@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::members;
+use super::members::Patterns;
 use super::runner::{Ask, Runner};
 use crate::action::{Action, Cache, FailFast, Place, Reach, Step};
 use crate::detect::Tree;
@@ -39,8 +39,9 @@ impl Runner for Rust {
                 workspaces.push((dir, manifest, list("members"), list("exclude")));
             }
         }
+        let mut room = Patterns::default();
         for (dir, manifest, patterns, excluded) in workspaces {
-            let members = members::adopt(&mut found, &dir, &patterns, &excluded);
+            let members = room.adopt(&mut found, &dir, &patterns, &excluded);
             if let Some(top) = found
                 .iter_mut()
                 .find(|project| project.manifest == manifest)
@@ -49,6 +50,7 @@ impl Runner for Rust {
                 top.members = members;
             }
         }
+        room.tell(tree);
         found
     }
 
@@ -73,8 +75,11 @@ impl Runner for Rust {
         })
     }
 
-    fn programs(&self, _: &Project) -> Vec<&'static str> {
-        vec!["cargo", "rustc"]
+    fn programs(&self, project: &Project, action: Action) -> Vec<&'static str> {
+        match (action, project.frameworks.first()) {
+            (Action::Test, Some(Framework::Nextest)) => vec!["cargo", "rustc", "cargo-nextest"],
+            _ => vec!["cargo", "rustc"],
+        }
     }
 }
 
@@ -159,6 +164,7 @@ fn fetch(ask: &Ask<'_>) -> Step {
         .arg(format!("{}/Cargo.toml", ask.dir()));
     if ask.options.reach == Reach::Host {
         step.cwd.clone_from(&ask.places.caches);
+        step.guards.push(join(&ask.project.path, "Cargo.lock"));
     }
     step
 }

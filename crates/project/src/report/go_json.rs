@@ -1,9 +1,10 @@
 //! `go test -json`: one event on each line. Lines that are none are what a compiler said.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::Deserialize;
 
+use super::budget::Budget;
 use super::model::{Status, TestCase, TestReport};
 use super::place;
 
@@ -23,14 +24,18 @@ struct Event {
 
 /// What one test prints may be much; this is enough to see why it failed.
 const MAX_OUTPUT: usize = 32 << 10;
+/// More tests than these do not run at once, and no module has more packages.
+const MOST_AT_ONCE: usize = 50_000;
 
-pub(super) fn parse(bytes: &[u8]) -> TestReport {
+pub(super) fn parse(bytes: &[u8], budget: &mut Budget) -> TestReport {
     let text = String::from_utf8_lossy(bytes);
     let mut report = TestReport::default();
     // By package and test: what it printed, and whether it ended.
     let mut running: BTreeMap<(String, String), String> = BTreeMap::new();
     let mut packages: BTreeMap<String, String> = BTreeMap::new();
     let mut failed: BTreeSet<String> = BTreeSet::new();
+    // Tests that have tests in them: told beside them by go, and not twice here.
+    let mut outer: HashSet<(String, String)> = HashSet::new();
     for event in text
         .lines()
         .filter_map(|line| serde_json::from_str::<Event>(line).ok())
@@ -40,11 +45,20 @@ pub(super) fn parse(bytes: &[u8]) -> TestReport {
             continue;
         };
         let key = (event.package, test);
+        if let Some((around, _)) = key.1.rsplit_once('/')
+            && outer.len() < MOST_AT_ONCE
+        {
+            outer.insert((key.0.clone(), around.to_owned()));
+        }
         let status = match event.action.as_str() {
             "pass" => Status::Passed,
             "fail" => Status::Failed,
             "skip" => Status::Skipped,
             _ => {
+                if running.len() >= MOST_AT_ONCE && !running.contains_key(&key) {
+                    report.cut = Some("more tests run at once than can be followed".to_owned());
+                    continue;
+                }
                 let said = running.entry(key).or_default();
                 if let Some(output) = event.output
                     && said.len() < MAX_OUTPUT
@@ -58,15 +72,16 @@ pub(super) fn parse(bytes: &[u8]) -> TestReport {
         if status == Status::Failed {
             failed.insert(key.0.clone());
         }
-        report.tests.push(case(key, status, event.elapsed, &said));
+        if !outer.contains(&key) {
+            report.push(case(key, status, event.elapsed, &said), budget);
+        }
     }
     // A test that never ended: its package was stopped or crashed.
     for (key, said) in running {
         let mut case = case(key, Status::Failed, None, &said);
         case.message = Some("did not end".to_owned());
-        report.tests.push(case);
+        report.push(case, budget);
     }
-    summed_up(&mut report);
     report
 }
 
@@ -78,6 +93,9 @@ fn package(
 ) {
     match event.action.as_str() {
         "output" => {
+            if packages.len() >= MOST_AT_ONCE && !packages.contains_key(&event.package) {
+                return;
+            }
             let said = packages.entry(event.package).or_default();
             if said.len() < MAX_OUTPUT {
                 said.push_str(&event.output.unwrap_or_default());
@@ -87,9 +105,7 @@ fn package(
             let has_failed = failed.contains(&event.package);
             if !has_failed {
                 let said = packages.remove(&event.package).unwrap_or_default();
-                report
-                    .problems
-                    .push(format!("{}: {}", event.package, said.trim()));
+                report.problem(format!("{}: {}", event.package, said.trim()));
             }
         }
         _ => {}
@@ -124,17 +140,4 @@ fn case(
         }
     }
     case
-}
-
-/// A test with subtests is told beside them; where one of them explains its failure it is not told twice.
-fn summed_up(report: &mut TestReport) {
-    let names: BTreeSet<(Option<String>, String)> = report
-        .tests
-        .iter()
-        .filter_map(|test| Some((test.suite.clone(), test.name.rsplit_once('/')?.0.to_owned())))
-        .collect();
-    report.tests.retain(|test| {
-        !names.contains(&(test.suite.clone(), test.name.clone()))
-            || test.message.as_deref() == Some("did not end")
-    });
 }

@@ -1,39 +1,51 @@
 //! JUnit XML as it is really written: test cases at any depth, failures as elements, as text or as attributes, and counts that are wrong.
 
+use super::budget::Budget;
 use super::model::{BadReport, Status, TestCase, TestReport};
 use super::place;
-use crate::xml::{self, Element};
+use crate::xml::{self, Element, Keep};
 
-pub(super) fn parse(bytes: &[u8]) -> Result<TestReport, BadReport> {
-    let document = xml::parse(bytes).map_err(BadReport)?;
-    let is_junit = ["testsuites", "testsuite", "testcase"].contains(&document.root.name.as_str());
-    if !is_junit {
-        return Err(BadReport(format!(
-            "its root is <{}> and not <testsuites>",
-            shorten(&document.root.name)
-        )));
-    }
+pub(super) fn parse(bytes: &[u8], budget: &mut Budget) -> Result<TestReport, BadReport> {
     let mut report = TestReport::default();
-    document
-        .root
-        .walk(&mut |element, around| match element.name.as_str() {
-            "testcase" => report.tests.push(case(element, around)),
+    let document = xml::read(bytes, &mut |element, around| {
+        let parent = around.last();
+        match element.name.as_str() {
+            "testcase" => {
+                report.push(case(element, around), budget);
+                Keep::No
+            }
+            // The first of each kind says enough of a test.
+            "failure" | "error" | "skipped" | "ignored"
+                if parent.is_some_and(|parent| {
+                    parent.name == "testcase" && parent.child(&element.name).is_none()
+                }) =>
+            {
+                Keep::Yes
+            }
             // A suite that failed outside of its tests.
-            "error" | "failure"
-                if around
-                    .last()
-                    .is_some_and(|parent| parent.name.starts_with("testsuite")) =>
+            "failure" | "error"
+                if parent.is_some_and(|parent| parent.name.starts_with("testsuite")) =>
             {
                 let message = element.attribute("message").unwrap_or(element.text.trim());
-                report.problems.push(message.to_owned());
+                report.problem(message.to_owned());
+                Keep::No
             }
-            _ => {}
-        });
+            _ => Keep::No,
+        }
+    })
+    .map_err(BadReport)?;
+    let root = &document.root.name;
+    if !["testsuites", "testsuite", "testcase"].contains(&root.as_str()) {
+        return Err(BadReport(format!(
+            "its root is <{}> and not <testsuites>",
+            shorten(root)
+        )));
+    }
     report.cut_by(document.cut);
     Ok(report)
 }
 
-fn case(element: &Element, around: &[&Element]) -> TestCase {
+fn case(element: &Element, around: &[Element]) -> TestCase {
     let bad = element
         .children
         .iter()

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::model::{Status, TestCase, TestReport};
+use super::budget::Budget;
+use super::model::{Status, TestCase, TestReport, say};
 use super::place;
 
 /// The lines `test NAME ... ok` of every binary, and the blocks `---- NAME stdout ----` that explain failures.
-pub(super) fn text(bytes: &[u8]) -> TestReport {
+pub(super) fn text(bytes: &[u8], budget: &mut Budget) -> TestReport {
     let text = String::from_utf8_lossy(bytes);
     let mut report = TestReport::default();
     // The tests of the binary that is being told of, by name: each block is found at once, however many there are.
@@ -21,16 +22,15 @@ pub(super) fn text(bytes: &[u8]) -> TestReport {
             .strip_prefix("---- ")
             .and_then(|rest| rest.strip_suffix(" stdout ----"))
         {
-            explain(&mut report.tests, &places, open.take());
+            explain(&mut report, budget, &places, open.take());
             open = Some((name.to_owned(), String::new()));
         } else if line == "failures:" || line.starts_with("test result: ") {
             if line != "failures:" {
                 unfinished = unfinished.saturating_sub(1);
             }
-            explain(&mut report.tests, &places, open.take());
+            explain(&mut report, budget, &places, open.take());
         } else if let Some((_, said)) = &mut open {
-            said.push_str(line);
-            said.push('\n');
+            say(said, line);
         } else if line.starts_with("running ") && line.contains(" test") {
             places.clear();
             unfinished += 1;
@@ -45,11 +45,12 @@ pub(super) fn text(bytes: &[u8]) -> TestReport {
                 _ => continue,
             };
             let name = name.strip_suffix(" - should panic").unwrap_or(name);
-            places.insert(name.to_owned(), report.tests.len());
-            report.tests.push(case(name, status));
+            if let Some(at) = report.push(case(name, status), budget) {
+                places.insert(name.to_owned(), at);
+            }
         }
     }
-    explain(&mut report.tests, &places, open);
+    explain(&mut report, budget, &places, open);
     if unfinished > 0 {
         report.cut = Some("a test binary has told of no result".to_owned());
     }
@@ -67,15 +68,16 @@ fn case(name: &str, status: Status) -> TestCase {
 }
 
 fn explain(
-    tests: &mut [TestCase],
+    report: &mut TestReport,
+    budget: &mut Budget,
     places: &HashMap<String, usize>,
     open: Option<(String, String)>,
 ) {
     let Some((name, said)) = open else {
         return;
     };
-    if let Some(test) = places.get(&name).and_then(|at| tests.get_mut(*at)) {
-        fail(test, &said);
+    if let Some(at) = places.get(&name) {
+        report.amend(*at, budget, |test| fail(test, &said));
     }
 }
 
@@ -109,7 +111,7 @@ struct Event {
 }
 
 /// `crate::binary$module::test`, one event on each line.
-pub(super) fn json(bytes: &[u8]) -> TestReport {
+pub(super) fn json(bytes: &[u8], budget: &mut Budget) -> TestReport {
     let text = String::from_utf8_lossy(bytes);
     let mut report = TestReport::default();
     for event in text
@@ -133,7 +135,7 @@ pub(super) fn json(bytes: &[u8]) -> TestReport {
         if status == Status::Failed {
             fail(&mut test, event.stdout.as_deref().unwrap_or_default());
         }
-        report.tests.push(test);
+        report.push(test, budget);
     }
     report
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{go_json, jest, junit, libtest, mocha, tap, text, trx};
+use super::budget::{self, Budget};
+use super::{events, go_json, jest, junit, libtest, mocha, tap, text, trx, vstest};
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -25,6 +26,10 @@ pub enum Format {
     PytestText,
     /// What `python -m unittest -v` prints.
     UnittestText,
+    /// What our own reporters for Jest, Vitest and Mocha write, line by line.
+    Events,
+    /// What `dotnet test` prints while its tests run.
+    VstestText,
 }
 
 /// The tests of one report.
@@ -36,6 +41,9 @@ pub struct TestReport {
     /// Why it is not all of it: the report is not there, or ends in the middle.
     #[serde(skip)]
     pub cut: Option<String>,
+    /// Tests that are counted and not kept one by one: there are too many of them.
+    #[serde(skip)]
+    pub beyond: Counts,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,13 +92,25 @@ pub struct BadReport(pub(crate) String);
 
 /// The largest report that is read.
 pub const MAX_REPORT: u64 = 64 << 20;
-const MAX_CASES: usize = 500_000;
 /// Names, messages and stacks are cut here: one test must not fill the history.
 const MAX_NAME: usize = 2 << 10;
-const MAX_TEXT: usize = 32 << 10;
+pub(super) const MAX_TEXT: usize = 32 << 10;
+const MAX_PROBLEMS: usize = 100;
 
-/// Reads a report of a known format.
+/// Reads a report of a known format that stands alone.
 pub fn parse(format: Format, bytes: &[u8]) -> Result<TestReport, BadReport> {
+    let mut budget = Budget::default();
+    let mut report = parse_within(format, bytes, &mut budget)?;
+    report.tell_bounds(&budget);
+    Ok(report)
+}
+
+/// Reads one of several reports: what is kept of all of them together is bounded.
+pub fn parse_within(
+    format: Format,
+    bytes: &[u8],
+    budget: &mut Budget,
+) -> Result<TestReport, BadReport> {
     if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_REPORT) {
         return Err(BadReport(format!(
             "is larger than {} MiB",
@@ -98,18 +118,26 @@ pub fn parse(format: Format, bytes: &[u8]) -> Result<TestReport, BadReport> {
         )));
     }
     let read = match format {
-        Format::Trx => trx::parse(bytes),
-        Format::Junit => junit::parse(bytes),
-        Format::Jest => jest::parse(bytes),
-        Format::Mocha => mocha::parse(bytes),
-        Format::Tap => Ok(tap::parse(bytes)),
-        Format::GoJson => Ok(go_json::parse(bytes)),
-        Format::LibtestText => Ok(libtest::text(bytes)),
-        Format::LibtestJson => Ok(libtest::json(bytes)),
-        Format::PytestText => Ok(text::pytest(bytes)),
-        Format::UnittestText => Ok(text::unittest(bytes)),
+        Format::Trx => trx::parse(bytes, budget),
+        Format::Junit => junit::parse(bytes, budget),
+        Format::Jest => jest::parse(bytes, budget),
+        Format::Mocha => mocha::parse(bytes, budget),
+        Format::Tap => Ok(tap::parse(bytes, budget)),
+        Format::GoJson => Ok(go_json::parse(bytes, budget)),
+        Format::LibtestText => Ok(libtest::text(bytes, budget)),
+        Format::LibtestJson => Ok(libtest::json(bytes, budget)),
+        Format::PytestText => Ok(text::pytest(bytes, budget)),
+        Format::UnittestText => Ok(text::unittest(bytes, budget)),
+        Format::Events => Ok(events::parse(bytes, budget)),
+        Format::VstestText => Ok(vstest::parse(bytes, budget)),
     };
-    read.map(TestReport::bounded)
+    read.map(|mut report| {
+        report.problems.truncate(MAX_PROBLEMS);
+        for problem in &mut report.problems {
+            cut(problem, MAX_TEXT);
+        }
+        report
+    })
 }
 
 impl TestCase {
@@ -142,20 +170,70 @@ impl TestCase {
             _ => self.name.clone(),
         }
     }
+
+    /// Every text within its bound, and no time that nobody can wait for.
+    fn bound(&mut self) {
+        cut(&mut self.name, MAX_NAME);
+        let Self {
+            suite,
+            file,
+            message,
+            stack,
+            expected,
+            actual,
+            ..
+        } = self;
+        for (text, longest) in [
+            (suite, MAX_NAME),
+            (file, MAX_NAME),
+            (message, MAX_TEXT),
+            (stack, MAX_TEXT),
+            (expected, MAX_TEXT),
+            (actual, MAX_TEXT),
+        ] {
+            if text.as_deref().is_some_and(|text| text.trim().is_empty()) {
+                *text = None;
+            }
+            if let Some(text) = text {
+                cut(text, longest);
+            }
+        }
+        self.duration_ms = self.duration_ms.filter(|ms| ms.is_finite() && *ms >= 0.0);
+    }
+}
+
+impl Counts {
+    pub fn add(&mut self, other: Self) {
+        self.total += other.total;
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+
+    pub fn one(&mut self, status: Status) {
+        self.total += 1;
+        match status {
+            Status::Passed => self.passed += 1,
+            Status::Failed => self.failed += 1,
+            Status::Skipped => self.skipped += 1,
+        }
+    }
 }
 
 impl TestReport {
+    /// A report that says nothing but why.
+    pub fn unreadable(why: String) -> Self {
+        Self {
+            problems: vec![why.clone()],
+            cut: Some(why),
+            ..Self::default()
+        }
+    }
+
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts {
-            total: self.tests.len(),
-            ..Counts::default()
-        };
+        let mut counts = self.beyond;
         for test in &self.tests {
-            match test.status {
-                Status::Passed => counts.passed += 1,
-                Status::Failed => counts.failed += 1,
-                Status::Skipped => counts.skipped += 1,
-            }
+            counts.one(test.status);
         }
         counts
     }
@@ -163,7 +241,60 @@ impl TestReport {
     pub fn add(&mut self, other: Self) {
         self.tests.extend(other.tests);
         self.problems.extend(other.problems);
+        self.problems.truncate(MAX_PROBLEMS);
         self.cut = self.cut.take().or(other.cut);
+        self.beyond.add(other.beyond);
+    }
+
+    /// Says what the bounds have left out.
+    pub fn tell_bounds(&mut self, budget: &Budget) {
+        let (kept, beyond) = (self.tests.len(), self.beyond.total);
+        if beyond > 0 {
+            let all = kept + beyond;
+            self.problems.insert(
+                0,
+                format!("only {kept} of {all} tests are kept one by one; all of them are counted"),
+            );
+        }
+        if budget.thinned() > 0 {
+            let thinned = budget.thinned();
+            self.problems.insert(
+                0,
+                format!("what {thinned} tests said is left out: it is too much altogether"),
+            );
+        }
+    }
+
+    /// One more test. It counts in any case, and is kept where there is room; says where.
+    pub(super) fn push(&mut self, mut case: TestCase, budget: &mut Budget) -> Option<usize> {
+        case.bound();
+        if !budget.take(&mut case) {
+            self.beyond.one(case.status);
+            return None;
+        }
+        self.tests.push(case);
+        Some(self.tests.len() - 1)
+    }
+
+    /// What is learnt of a test later.
+    pub(super) fn amend(
+        &mut self,
+        at: usize,
+        budget: &mut Budget,
+        change: impl FnOnce(&mut TestCase),
+    ) {
+        if let Some(case) = self.tests.get_mut(at) {
+            let before = budget::length(case);
+            change(case);
+            case.bound();
+            budget.amend(case, before);
+        }
+    }
+
+    pub(super) fn problem(&mut self, problem: String) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        }
     }
 
     /// Says that it ends in the middle.
@@ -175,55 +306,25 @@ impl TestReport {
         self.problems.push(why.clone());
         self.cut = Some(why);
     }
-
-    fn bounded(mut self) -> Self {
-        if self.tests.len() > MAX_CASES {
-            self.problems.push(format!(
-                "only the first {MAX_CASES} of {} tests are kept",
-                self.tests.len()
-            ));
-            self.tests.truncate(MAX_CASES);
-        }
-        for test in &mut self.tests {
-            cut(&mut test.name, MAX_NAME);
-            let TestCase {
-                suite,
-                file,
-                message,
-                stack,
-                expected,
-                actual,
-                ..
-            } = test;
-            for (text, longest) in [
-                (suite, MAX_NAME),
-                (file, MAX_NAME),
-                (message, MAX_TEXT),
-                (stack, MAX_TEXT),
-                (expected, MAX_TEXT),
-                (actual, MAX_TEXT),
-            ] {
-                if text.as_deref().is_some_and(|text| text.trim().is_empty()) {
-                    *text = None;
-                }
-                if let Some(text) = text {
-                    cut(text, longest);
-                }
-            }
-            // A report may say anything; a time is a number that a person can wait for.
-            test.duration_ms = test.duration_ms.filter(|ms| ms.is_finite() && *ms >= 0.0);
-        }
-        for problem in &mut self.problems {
-            cut(problem, MAX_TEXT);
-        }
-        self.problems.truncate(100);
-        self
-    }
 }
 
 fn cut(text: &mut String, longest: usize) {
     if text.len() > longest {
         text.truncate(text.floor_char_boundary(longest));
+        // What was cut off must not stay in memory.
+        text.shrink_to_fit();
         text.push('…');
+    }
+}
+
+/// Adds to a text that is kept only up to a bound.
+pub(super) fn say(said: &mut String, line: &str) {
+    if said.len() < MAX_TEXT {
+        let room = MAX_TEXT - said.len();
+        said.push_str(
+            line.get(..line.floor_char_boundary(room))
+                .unwrap_or_default(),
+        );
+        said.push('\n');
     }
 }

@@ -38,7 +38,9 @@ impl Tally {
             | Format::LibtestText
             | Format::LibtestJson
             | Format::PytestText
-            | Format::UnittestText => Some(Self {
+            | Format::UnittestText
+            | Format::Events
+            | Format::VstestText => Some(Self {
                 format,
                 counts: Counts::default(),
                 line: Vec::new(),
@@ -87,12 +89,7 @@ impl Tally {
         let Some(status) = ended else {
             return;
         };
-        self.counts.total += 1;
-        match status {
-            Status::Passed => self.counts.passed += 1,
-            Status::Failed => self.counts.failed += 1,
-            Status::Skipped => self.counts.skipped += 1,
-        }
+        self.counts.one(status);
     }
 
     /// Explanations come in blocks at the end, and are no tests.

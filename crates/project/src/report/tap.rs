@@ -1,25 +1,36 @@
 //! TAP, versions 13 and 14, and what was called TAP before. Subtests are the tests; the line that sums them up is not one more.
 
-use super::model::{Status, TestCase, TestReport};
+use super::budget::Budget;
+use super::model::{Status, TestCase, TestReport, say};
 use super::place;
 
 /// Deeper subtests than these count as being this deep.
 const MAX_LEVEL: usize = 64;
+const MAX_TITLE: usize = 2 << 10;
 
-pub(super) fn parse(bytes: &[u8]) -> TestReport {
+pub(super) fn parse(bytes: &[u8], budget: &mut Budget) -> TestReport {
     let text = crate::xml::decode(bytes);
-    let mut reader = Reader::default();
+    let mut reader = Reader {
+        budget,
+        report: TestReport::default(),
+        waiting: Vec::new(),
+        titles: Vec::new(),
+        block: None,
+        planned: None,
+        points: 0,
+        last: None,
+    };
     for line in text.lines() {
         reader.line(line);
     }
     reader.end()
 }
 
-#[derive(Default)]
-struct Reader {
+struct Reader<'b> {
+    budget: &'b mut Budget,
     report: TestReport,
-    /// How many points at each level still wait for the one that sums them up.
-    waiting: Vec<usize>,
+    /// How many points at each level still wait for the one that sums them up, and how many of them failed.
+    waiting: Vec<(usize, usize)>,
     /// The titles that were announced, by level.
     titles: Vec<(usize, String)>,
     /// Lines of the block that explains the last point, and how far it is indented.
@@ -30,7 +41,7 @@ struct Reader {
     last: Option<usize>,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn line(&mut self, line: &str) {
         let indent = line.len() - line.trim_start_matches(' ').len();
         let rest = line.trim();
@@ -39,8 +50,7 @@ impl Reader {
                 let (_, text) = self.block.take().unwrap_or_default();
                 self.explain(&text);
             } else {
-                text.push_str(line);
-                text.push('\n');
+                say(text, line);
             }
             return;
         }
@@ -49,7 +59,9 @@ impl Reader {
             self.block = Some((indent, String::new()));
         } else if let Some(title) = rest.strip_prefix("# Subtest: ") {
             self.titles.retain(|(at, _)| *at < level);
-            self.titles.push((level, title.to_owned()));
+            let title = title.get(..title.floor_char_boundary(MAX_TITLE));
+            self.titles
+                .push((level, title.unwrap_or_default().to_owned()));
         } else if let Some(rest) = rest.strip_prefix("not ok") {
             self.point(level, Status::Failed, rest);
         } else if let Some(rest) = rest
@@ -58,9 +70,7 @@ impl Reader {
         {
             self.point(level, Status::Passed, rest);
         } else if let Some(why) = rest.strip_prefix("Bail out!") {
-            self.report
-                .problems
-                .push(format!("bailed out: {}", why.trim()));
+            self.report.problem(format!("bailed out: {}", why.trim()));
         } else if level == 0
             && let Some(plan) = rest.strip_prefix("1..")
         {
@@ -69,14 +79,14 @@ impl Reader {
                 .next()
                 .and_then(|number| number.parse().ok());
         } else if indent > 0
-            && let Some(test) = self.last.and_then(|at| self.report.tests.get_mut(at))
+            && let Some(at) = self.last
         {
             // Mocha explains without a block.
-            if test.status == Status::Failed {
-                let stack = test.stack.get_or_insert_default();
-                stack.push_str(rest);
-                stack.push('\n');
-            }
+            self.report.amend(at, self.budget, |test| {
+                if test.status == Status::Failed {
+                    say(test.stack.get_or_insert_default(), rest);
+                }
+            });
         }
     }
 
@@ -85,27 +95,20 @@ impl Reader {
             self.points += 1;
         }
         self.last = None;
-        self.waiting.resize(self.waiting.len().max(level + 2), 0);
-        let inner = self
+        self.waiting
+            .resize(self.waiting.len().max(level + 2), (0, 0));
+        let (inside, failed) = self
             .waiting
             .get_mut(level + 1)
             .map(std::mem::take)
             .unwrap_or_default();
-        if let Some(here) = self.waiting.get_mut(level) {
+        if let Some((here, failed_here)) = self.waiting.get_mut(level) {
             *here += 1;
+            *failed_here += usize::from(status == Status::Failed);
         }
         let (name, directive) = split(rest);
         // It sums up the points inside it. One that failed for a reason of its own still counts.
-        if inner > 0
-            && (status == Status::Passed
-                || self
-                    .report
-                    .tests
-                    .iter()
-                    .rev()
-                    .take(inner)
-                    .any(|test| test.status == Status::Failed))
-        {
+        if inside > 0 && (status == Status::Passed || failed > 0) {
             return;
         }
         let status = match directive.map(str::to_lowercase) {
@@ -122,13 +125,12 @@ impl Reader {
             .map(|(_, title)| title.as_str())
             .collect();
         test.suite = Some(outer.join(" › ")).filter(|suite| !suite.is_empty());
-        self.last = Some(self.report.tests.len());
-        self.report.tests.push(test);
+        self.last = self.report.push(test, self.budget);
     }
 
     /// The block of the last point: YAML in form; only single lines and indented texts are read.
     fn explain(&mut self, text: &str) {
-        let Some(test) = self.last.and_then(|at| self.report.tests.get_mut(at)) else {
+        let Some(at) = self.last else {
             return;
         };
         let value = |key: &str| {
@@ -149,39 +151,43 @@ impl Reader {
             });
             Some(block.map(str::trim).collect::<Vec<_>>().join("\n"))
         };
-        test.duration_ms = value("duration_ms").and_then(|text| text.parse().ok());
-        if test.status != Status::Failed {
-            return;
-        }
-        test.message = value("error").or_else(|| value("message"));
-        test.stack = value("stack");
-        test.expected = value("expected");
-        test.actual = value("actual");
-        let at = test
-            .stack
-            .as_deref()
-            .and_then(place::first)
-            .or_else(|| place::first(&value("location")?));
-        if let Some((file, line)) = at {
-            test.file = Some(file);
-            test.line = Some(line);
-        }
+        self.report.amend(at, self.budget, |test| {
+            test.duration_ms = value("duration_ms").and_then(|text| text.parse().ok());
+            if test.status != Status::Failed {
+                return;
+            }
+            test.message = value("error").or_else(|| value("message"));
+            test.stack = value("stack");
+            test.expected = value("expected");
+            test.actual = value("actual");
+            let at = test
+                .stack
+                .as_deref()
+                .and_then(place::first)
+                .or_else(|| place::first(&value("location")?));
+            if let Some((file, line)) = at {
+                test.file = Some(file);
+                test.line = Some(line);
+            }
+        });
     }
 
     fn end(mut self) -> TestReport {
         if let Some((_, text)) = self.block.take() {
             self.explain(&text);
         }
-        for test in &mut self.report.tests {
-            if test.message.is_none()
-                && let Some(stack) = &test.stack
-            {
-                test.message = stack.lines().next().map(str::to_owned);
-                if let Some((file, line)) = place::first(stack) {
-                    test.file = test.file.take().or(Some(file));
-                    test.line = test.line.or(Some(line));
+        for at in 0..self.report.tests.len() {
+            self.report.amend(at, self.budget, |test| {
+                if test.message.is_none()
+                    && let Some(stack) = &test.stack
+                {
+                    test.message = stack.lines().next().map(str::to_owned);
+                    if let Some((file, line)) = place::first(stack) {
+                        test.file = test.file.take().or(Some(file));
+                        test.line = test.line.or(Some(line));
+                    }
                 }
-            }
+            });
         }
         match self.planned {
             Some(planned) if planned != self.points => {

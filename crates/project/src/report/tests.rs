@@ -402,3 +402,141 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn what_our_own_reporters_write_is_read_as_far_as_it_goes() {
+    let lines = concat!(
+        r#"{"name":"ok","suite":["a","b"],"status":"passed","duration_ms":1.5,"file":"/work/a.js"}"#,
+        "\n",
+        r#"{"name":"bad","suite":[],"status":"failed","message":"no","stack":"no\n at /work/a.js:3:1","expected":{"x":[1]},"actual":2}"#,
+        "\nnonsense\n",
+        r#"{"problem":"b.js cannot be loaded"}"#,
+        "\n",
+    );
+    let read = parse(Format::Events, lines.as_bytes()).unwrap();
+    assert_eq!(read.tests.len(), 2);
+    assert_eq!(read.tests[0].suite.as_deref(), Some("a › b"));
+    let bad = &read.tests[1];
+    assert_eq!((bad.status, bad.line), (Status::Failed, Some(3)));
+    assert_eq!(bad.expected.as_deref(), Some(r#"{"x":[1]}"#));
+    assert_eq!(bad.actual.as_deref(), Some("2"));
+    assert!(read.cut.is_some() && read.problems[0].contains("b.js"));
+    let whole = parse(
+        Format::Events,
+        format!("{lines}{{\"end\":true}}\n").as_bytes(),
+    )
+    .unwrap();
+    assert_eq!(whole.cut, None);
+}
+
+/// A report of one format that repeats something as often as it fits into so many bytes.
+fn full_of(format: Format, bytes: usize) -> Vec<u8> {
+    let (head, one, tail) = match format {
+        Format::Junit => ("<testsuite>", "<testcase/>", "</testsuite>"),
+        Format::Trx => (
+            "<TestRun><Results>",
+            "<UnitTestResult outcome='Passed'/>",
+            "</Results></TestRun>",
+        ),
+        Format::Jest => (
+            "{\"testResults\":[{\"assertionResults\":[{\"status\":\"passed\"}",
+            ",{\"status\":\"passed\"}",
+            "]}]}",
+        ),
+        Format::Mocha => ("{\"tests\":[{}", ",{}", "],\"failures\":[]}"),
+        Format::Tap => ("", "ok\n", ""),
+        Format::GoJson => (
+            "",
+            "{\"Action\":\"pass\",\"Package\":\"p\",\"Test\":\"T\"}\n",
+            "",
+        ),
+        Format::LibtestText => ("running 9 tests\n", "test a ... ok\n", "test result: ok\n"),
+        Format::LibtestJson => (
+            "",
+            "{\"type\":\"test\",\"event\":\"ok\",\"name\":\"a\"}\n",
+            "",
+        ),
+        Format::PytestText => ("", "a.py::t PASSED\n", ""),
+        Format::UnittestText => ("", "t (m.T) ... ok\n", "Ran 9 tests\n"),
+        Format::Events => ("", "{\"status\":\"passed\"}\n", "{\"end\":true}\n"),
+        Format::VstestText => ("", "  Passed T\n", ""),
+    };
+    let times = bytes / one.len();
+    [head, &one.repeat(times), tail].concat().into_bytes()
+}
+
+#[test]
+fn of_a_report_of_any_format_that_is_full_of_tests_all_are_counted_and_few_are_kept() {
+    for format in [
+        Format::Junit,
+        Format::Trx,
+        Format::Jest,
+        Format::Mocha,
+        Format::Tap,
+        Format::GoJson,
+        Format::LibtestText,
+        Format::LibtestJson,
+        Format::PytestText,
+        Format::UnittestText,
+        Format::Events,
+        Format::VstestText,
+    ] {
+        let bytes = full_of(format, 100 << 10);
+        let mut budget = Budget::new(1_000, 24 << 20, 0);
+        let mut read = parse_within(format, &bytes, &mut budget).unwrap();
+        read.tell_bounds(&budget);
+        let counts = read.counts();
+        assert_eq!(counts.total, counts.passed, "{format:?}");
+        assert!(counts.total > 1_500, "{format:?}: {}", counts.total);
+        assert_eq!(read.tests.len(), 1_000, "{format:?}");
+        assert!(read.problems[0].contains("kept one by one"), "{format:?}");
+    }
+}
+
+#[test]
+fn failures_are_kept_where_there_is_no_room_for_more() {
+    let many = "<testcase name='a'/>".repeat(5_000);
+    let text = format!(
+        "<testsuite>{many}<testcase name='late'><failure message='no'>at a.py:3</failure></testcase></testsuite>"
+    );
+    let read = parse_within(
+        Format::Junit,
+        text.as_bytes(),
+        &mut Budget::new(100, 24 << 20, 0),
+    )
+    .unwrap();
+    assert_eq!((read.counts().total, read.counts().failed), (5_001, 1));
+    let late = read.tests.last().unwrap();
+    assert_eq!((late.name.as_str(), late.line), ("late", Some(3)));
+    // Texts are bounded together too, and names stay.
+    let long = format!(
+        "<testcase name='x'><failure>{}</failure></testcase>",
+        "y".repeat(30_000)
+    );
+    let text = format!("<testsuite>{}</testsuite>", long.repeat(1_000));
+    let read = parse(Format::Junit, text.as_bytes()).unwrap();
+    assert_eq!((read.tests.len(), read.counts().failed), (1_000, 1_000));
+    let said: usize = read
+        .tests
+        .iter()
+        .filter_map(|test| test.stack.as_ref())
+        .map(String::len)
+        .sum();
+    assert!(said < 32 << 20, "{said}");
+    assert!(
+        read.problems[0].contains("is left out"),
+        "{:?}",
+        read.problems
+    );
+}
+
+#[test]
+fn a_test_that_is_cut_in_the_middle_has_not_passed() {
+    let read = parse(
+        Format::Junit,
+        b"<testsuite><testcase name='a'/><testcase name='b'><fail",
+    )
+    .unwrap();
+    assert_eq!(read.tests.len(), 1);
+    assert!(read.cut.is_some());
+}

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::model::{Status, TestCase, TestReport};
+use super::budget::Budget;
+use super::model::{Status, TestCase, TestReport, say};
 use super::place;
 
 /// `path::Class::test PASSED  [ 33%]`
-pub(super) fn pytest(bytes: &[u8]) -> TestReport {
+pub(super) fn pytest(bytes: &[u8], budget: &mut Budget) -> TestReport {
     let text = String::from_utf8_lossy(bytes);
     let mut report = TestReport::default();
     for line in text.lines() {
@@ -38,7 +39,7 @@ pub(super) fn pytest(bytes: &[u8]) -> TestReport {
             || module.clone(),
             |class| format!("{module}.{}", class.replace("::", ".")),
         ));
-        report.tests.push(case);
+        report.push(case, budget);
     }
     // Whatever it says: it is read only where the report that stands at the end is not there.
     report.cut = Some("only its output tells of its tests".to_owned());
@@ -46,7 +47,7 @@ pub(super) fn pytest(bytes: &[u8]) -> TestReport {
 }
 
 /// `test_name (module.Class.test_name) ... ok`, and blocks after `FAIL: test_name (…)`.
-pub(super) fn unittest(bytes: &[u8]) -> TestReport {
+pub(super) fn unittest(bytes: &[u8], budget: &mut Budget) -> TestReport {
     let text = String::from_utf8_lossy(bytes);
     let mut report = TestReport::default();
     let mut places: Places = HashMap::new();
@@ -59,15 +60,14 @@ pub(super) fn unittest(bytes: &[u8]) -> TestReport {
             .strip_prefix("FAIL: ")
             .or_else(|| line.strip_prefix("ERROR: "));
         if let Some(head) = head {
-            explain(&mut report, &mut places, block.take());
+            explain(&mut report, budget, &mut places, block.take());
             block = Some((head.to_owned(), String::new()));
         } else if line.starts_with("======") || line.starts_with("Ran ") {
             is_whole |= line.starts_with("Ran ");
-            explain(&mut report, &mut places, block.take());
+            explain(&mut report, budget, &mut places, block.take());
         } else if let Some((_, said)) = &mut block {
             if !line.starts_with("------") {
-                said.push_str(line);
-                said.push('\n');
+                say(said, line);
             }
         } else if let Some((head, word)) = ended(line, &mut begun) {
             let Some(status) = status(word) else {
@@ -77,11 +77,13 @@ pub(super) fn unittest(bytes: &[u8]) -> TestReport {
             case.message = word
                 .strip_prefix("skipped ")
                 .map(|why| why.trim_matches('\'').to_owned());
-            places.insert(key(&case), report.tests.len());
-            report.tests.push(case);
+            let key = key(&case);
+            if let Some(at) = report.push(case, budget) {
+                places.insert(key, at);
+            }
         }
     }
-    explain(&mut report, &mut places, block);
+    explain(&mut report, budget, &mut places, block);
     if !is_whole {
         report.cut = Some("it does not say how many tests it ran".to_owned());
     }
@@ -147,31 +149,47 @@ fn key(case: &TestCase) -> (Option<String>, String) {
     (case.suite.clone(), case.name.clone())
 }
 
-fn explain(report: &mut TestReport, places: &mut Places, block: Option<(String, String)>) {
+fn explain(
+    report: &mut TestReport,
+    budget: &mut Budget,
+    places: &mut Places,
+    block: Option<(String, String)>,
+) {
     let Some((head, said)) = block else {
         return;
     };
     let wanted = named(&head, Status::Failed);
-    // Such as a module that cannot be imported: it has a block and no line.
-    let at = *places.entry(key(&wanted)).or_insert_with(|| {
-        report.tests.push(wanted);
-        report.tests.len() - 1
-    });
-    let Some(test) = report.tests.get_mut(at) else {
-        return;
+    let key = key(&wanted);
+    let at = match places.get(&key) {
+        Some(at) => *at,
+        // Such as a module that cannot be imported: it has a block and no line.
+        None => {
+            // One that was only counted is known by name from here on.
+            if report.beyond.failed > 0 {
+                report.beyond.failed -= 1;
+                report.beyond.total -= 1;
+            }
+            let Some(at) = report.push(wanted, budget) else {
+                return;
+            };
+            places.insert(key, at);
+            at
+        }
     };
-    // The runner says it at the end; what stood in the line before may have been the test's own words.
-    test.status = Status::Failed;
-    test.message = said
-        .lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-        .map(str::to_owned);
-    // The last frame that is the project's own.
-    if let Some((file, line)) = said.lines().rev().find_map(place::first) {
-        test.file = Some(file);
-        test.line = Some(line);
-    }
-    test.stack = Some(said.trim().to_owned());
+    report.amend(at, budget, |test| {
+        // The runner says it at the end; what stood in the line before may have been the test's own words.
+        test.status = Status::Failed;
+        test.message = said
+            .lines()
+            .rev()
+            .map(str::trim)
+            .find(|line| !line.is_empty())
+            .map(str::to_owned);
+        // The last frame that is the project's own.
+        if let Some((file, line)) = said.lines().rev().find_map(place::first) {
+            test.file = Some(file);
+            test.line = Some(line);
+        }
+        test.stack = Some(said.trim().to_owned());
+    });
 }

@@ -1,55 +1,85 @@
 //! TRX, as `dotnet test` writes it. A skipped test is `NotExecuted` there, and the counters do not count it.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
+use super::budget::Budget;
 use super::model::{BadReport, Status, TestCase, TestReport};
 use super::place;
-use crate::xml::{self, Element};
+use crate::xml::{self, Element, Keep};
 
-pub(super) fn parse(bytes: &[u8]) -> Result<TestReport, BadReport> {
-    let document = xml::parse(bytes).map_err(BadReport)?;
+/// What is kept of an element that is read, by the one around it.
+const KEPT: [(&str, &str); 7] = [
+    ("UnitTestResult", "InnerResults"),
+    ("UnitTestResult", "Output"),
+    ("Output", "ErrorInfo"),
+    ("ErrorInfo", "Message"),
+    ("ErrorInfo", "StackTrace"),
+    ("RunInfo", "Text"),
+    ("UnitTest", "TestMethod"),
+];
+/// More classes than these are not remembered.
+const MOST_CLASSES: usize = 200_000;
+
+pub(super) fn parse(bytes: &[u8], budget: &mut Budget) -> Result<TestReport, BadReport> {
+    let mut report = TestReport::default();
+    // Which class a test is of stands behind the results, by an id.
+    let mut ids: Vec<(usize, String)> = Vec::new();
+    let mut classes: HashMap<String, String> = HashMap::new();
+    let document = xml::read(bytes, &mut |element, around| {
+        match element.name.as_str() {
+            // The results of a data-driven test stand inside the one that sums them up.
+            "UnitTestResult" if element.child("InnerResults").is_none() => {
+                let at = report.push(case(element), budget);
+                if let (Some(at), Some(id)) = (at, element.attribute("testId")) {
+                    ids.push((at, short(id)));
+                }
+            }
+            "UnitTest" if classes.len() < MOST_CLASSES => {
+                let class = element
+                    .child("TestMethod")
+                    .and_then(|method| method.attribute("className"));
+                if let (Some(id), Some(class)) = (element.attribute("id"), class) {
+                    classes.insert(short(id), short(class));
+                }
+            }
+            "RunInfo" => {
+                if let Some(text) = element.text_of("Text")
+                    && element.attribute("outcome") == Some("Error")
+                {
+                    report.problem(text.to_owned());
+                }
+            }
+            name => {
+                let is_kept = around.last().is_some_and(|parent| {
+                    KEPT.contains(&(parent.name.as_str(), name)) && parent.child(name).is_none()
+                });
+                if is_kept {
+                    return Keep::Yes;
+                }
+            }
+        }
+        Keep::No
+    })
+    .map_err(BadReport)?;
     if document.root.name != "TestRun" {
         return Err(BadReport("its root is not <TestRun>".to_owned()));
     }
-    let classes: BTreeMap<&str, &str> = document
-        .root
-        .all("UnitTest")
-        .into_iter()
-        .filter_map(|test| {
-            Some((
-                test.attribute("id")?,
-                test.child("TestMethod")?.attribute("className")?,
-            ))
-        })
-        .collect();
-    let mut report = TestReport::default();
-    for result in document.root.all("UnitTestResult") {
-        // The results of a data-driven test stand inside the one that sums them up.
-        if result.child("InnerResults").is_some() {
-            continue;
-        }
-        report.tests.push(case(result, &classes));
-    }
-    for info in document.root.all("RunInfo") {
-        if let Some(text) = info.text_of("Text")
-            && info.attribute("outcome") == Some("Error")
-        {
-            report.problems.push(text.to_owned());
+    for (at, id) in ids {
+        if let Some(class) = classes.get(&id) {
+            report.amend(at, budget, |case| case.suite = Some(class.clone()));
         }
     }
     report.cut_by(document.cut);
     Ok(report)
 }
 
-fn case(result: &Element, classes: &BTreeMap<&str, &str>) -> TestCase {
+fn case(result: &Element) -> TestCase {
     let status = match result.attribute("outcome") {
         Some("Passed" | "PassedButRunAborted" | "Warning" | "Completed") => Status::Passed,
         Some("NotExecuted" | "NotRunnable" | "Inconclusive" | "Pending") => Status::Skipped,
         _ => Status::Failed,
     };
     let mut case = TestCase::new(result.attribute("testName").unwrap_or_default(), status);
-    let class = result.attribute("testId").and_then(|id| classes.get(id));
-    case.suite = class.map(|class| (*class).to_owned());
     case.duration_ms = result.attribute("duration").and_then(duration);
     let error = result
         .child("Output")
@@ -68,6 +98,10 @@ fn case(result: &Element, classes: &BTreeMap<&str, &str>) -> TestCase {
         case.line = Some(line);
     }
     case
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(300).collect()
 }
 
 /// `[days.]hours:minutes:seconds.fraction`

@@ -1,15 +1,16 @@
 //! The way through: unpack, run the steps, keep what came of them. The record of the request's run is about all of them together.
 
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cofferdam_contract::ending::{Ending, SetupFailure, SetupFailureKind};
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use cofferdam_project::Action;
+use cofferdam_project::report::Budget;
 use cofferdam_store::collect::Collected;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_workshop::{
-    Bench, Outcome, Shelf, Together, Verdict, Watcher, Wish, WorkError, act, task,
+    Bench, Engine, Outcome, Shelf, Together, Verdict, Watcher, Wish, WorkError, act, task,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -99,6 +100,7 @@ fn run(
     desk: &Arc<Desk>,
 ) -> Result<Ran, WorkError> {
     let cancel = live.cancel_descriptor();
+    let budget = Arc::new(Mutex::new(Budget::shared()));
     let bench = |action: Action| Bench {
         action,
         root: private.path().to_owned(),
@@ -117,6 +119,8 @@ fn run(
         cancel: cancel.as_ref().map(|cancel| cancel.as_fd()),
         usage: Some(Arc::clone(&live.usage)),
         watcher: Arc::clone(desk) as Arc<dyn Watcher>,
+        carrier: Arc::new(Engine),
+        budget: Arc::clone(&budget),
     };
     let mut outcome = None;
     if task.restore {

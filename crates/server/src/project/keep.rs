@@ -9,7 +9,7 @@ use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_engine::pipeline::Secrets;
 use cofferdam_project::diagnostic::{self, Diagnostic};
-use cofferdam_project::report::{self, TestReport};
+use cofferdam_project::report;
 use cofferdam_project::{Action, Beneath};
 use cofferdam_store::RunId;
 use cofferdam_store::collect::{self, Collected};
@@ -85,11 +85,7 @@ fn reports(outcome: &Outcome, desk: &Desk, place: Place<'_>) -> Result<PrivateDi
     let text = format!("{document}\n");
     dir.place(&format!("{REPORTS}/project.json"), text.as_bytes(), 0o644)?;
     if outcome.action == Action::Test {
-        let mut all = TestReport::default();
-        for tests in steps().filter_map(|step| step.tests.as_ref()) {
-            all.tests.extend(tests.tests.iter().cloned());
-        }
-        write("junit.xml", &report::junit(&all))?;
+        write("junit.xml", &report::junit(&outcome.as_they_count()))?;
     }
     let found: Vec<Diagnostic> = steps().flat_map(|step| step.diagnostics.clone()).collect();
     if outcome.action != Action::Test || !found.is_empty() {

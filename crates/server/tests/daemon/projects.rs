@@ -360,6 +360,34 @@ fn a_limit_ends_a_project_and_what_its_tests_told_before_is_there() {
 }
 
 #[test]
+fn a_flood_of_tests_is_counted_and_only_part_of_it_is_kept() {
+    let daemon = Daemon::start(|_| {}).unwrap();
+    // What a test prints may look like a thousand others.
+    let tests = "import sys, unittest\n\nclass T(unittest.TestCase):\n    def test_a(self):\n        for n in range(25000):\n            print(f't{n} (m.T) ... ok', file=sys.stderr)\n    def test_b(self):\n        self.fail('no')\n";
+    let archive = tar(&[("setup.cfg", ""), ("test_x.py", tests)]).unwrap();
+    let request = json!({"project": {"action": "test", "repeat": 3}});
+    let run = send(&daemon, &request, &archive).unwrap().json();
+    let project = &run["project"];
+    let total = project["counts"]["total"].as_u64().unwrap_or_default();
+    assert!((25_000..25_010).contains(&total), "{}", project["counts"]);
+    assert_eq!(project["counts"]["failed"], 1, "{}", project["counts"]);
+    let steps = project["projects"][0]["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 3);
+    let cases = steps
+        .iter()
+        .map(|step| step["tests"]["cases"].as_array().map_or(0, Vec::len));
+    assert!(cases.sum::<usize>() < 21_000);
+    for step in steps {
+        let cases = step["tests"]["cases"].as_array().unwrap();
+        let failed = cases.iter().filter(|case| case["status"] == "failed");
+        assert_eq!(failed.count(), 1, "failures are kept in every attempt");
+        let said = step["tests"]["problems"][0].as_str().unwrap_or_default();
+        assert!(said.contains("kept one by one"), "{said}");
+    }
+    assert!(nothing_is_left(&daemon));
+}
+
+#[test]
 fn what_cannot_be_done_is_said_with_a_way_out() {
     let daemon = Daemon::start(|_| {}).unwrap();
     let empty = tar(&[("README", "x")]).unwrap();
