@@ -41,7 +41,7 @@ impl Class {
         let payload = sealed.payload();
         let language = match &payload.task {
             Task::Command(_) => "command".to_owned(),
-            Task::Source(source) => source.language.clone(),
+            Task::Source(source) => source.language.to_lowercase(),
             Task::Wasm(_) => "wasm".to_owned(),
             Task::Project(_) => "project".to_owned(),
         };

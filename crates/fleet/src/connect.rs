@@ -71,11 +71,7 @@ impl Fleet {
         })?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWERING);
-        let account = context.query_account().await;
-        account.map_err(|error| FleetError::NoJetStream {
-            url: shown(&address.url),
-            why: error.to_string(),
-        })?;
+        has_jetstream(&client, &address.url).await?;
         Self::furnished(client, context, wanted).await
     }
 
@@ -131,6 +127,21 @@ impl Fleet {
             context,
             settings,
         })
+    }
+}
+
+/// Asked by hand: the client's own reader of this answer knows newer servers only.
+async fn has_jetstream(client: &async_nats::Client, url: &str) -> Result<(), FleetError> {
+    let none = |why: String| FleetError::NoJetStream {
+        url: shown(url),
+        why,
+    };
+    let answer = client.request("$JS.API.INFO", "".into()).await;
+    let answer = answer.map_err(|error| none(error.to_string()))?;
+    let said: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
+    match said.get("error") {
+        Some(error) => Err(none(error["description"].to_string())),
+        None => Ok(()),
     }
 }
 
@@ -206,23 +217,27 @@ async fn bucket(
     if let Ok(found) = context.get_key_value(name).await {
         return Ok(found);
     }
-    let config = kv::Config {
-        bucket: name.to_owned(),
+    // As a bucket is by its convention. The client's own way asks the account first, in a form that older servers do not answer in.
+    let config = Config {
+        name: format!("KV_{name}"),
+        subjects: vec![format!("$KV.{name}.>")],
+        max_messages_per_subject: 1,
         max_age,
-        history: 1,
-        ..kv::Config::default()
+        allow_rollup: true,
+        allow_direct: true,
+        deny_delete: true,
+        discard: DiscardPolicy::New,
+        num_replicas: 1,
+        ..Config::default()
     };
-    match context.create_key_value(config).await {
-        Ok(made) => Ok(made),
-        // Somebody else may have made it meanwhile.
-        Err(error) => context
-            .get_key_value(name)
-            .await
-            .map_err(|_| FleetError::WrongStream {
-                name: format!("KV_{name}"),
-                why: error.to_string(),
-            }),
-    }
+    let wrong = |why: String| FleetError::WrongStream {
+        name: format!("KV_{name}"),
+        why,
+    };
+    let made = context.get_or_create_stream(config).await;
+    made.map_err(|error| wrong(error.to_string()))?;
+    let found = context.get_key_value(name).await;
+    found.map_err(|error| wrong(error.to_string()))
 }
 
 async fn objects(

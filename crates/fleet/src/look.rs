@@ -181,7 +181,9 @@ impl Fleet {
                     from = message.sequence.saturating_add(1);
                     found.push(store::read(&message.payload, || subject.clone())?);
                 }
-                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(found),
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
+                    return Ok(found);
+                }
                 Err(error) => return Err(FleetError::talk("cannot read a stream")(error)),
             }
         }

@@ -9,21 +9,21 @@ use crate::model::{Claim, ClaimState, FailureKind, Settings, Work};
 
 /// Who asks, and what he knows.
 #[derive(Debug, Clone, Copy)]
-pub struct Taker<'a> {
-    pub name: &'a str,
-    pub incarnation: &'a str,
+pub(super) struct Taker<'a> {
+    pub(super) name: &'a str,
+    pub(super) incarnation: &'a str,
     /// Whether this very slot runs here.
-    pub is_running: bool,
+    pub(super) is_running: bool,
     /// How long the claim has not changed.
-    pub silence: Duration,
+    pub(super) silence: Duration,
     /// How long we have been able to hear.
-    pub hearing: Duration,
-    pub now: Timestamp,
+    pub(super) hearing: Duration,
+    pub(super) now: Timestamp,
 }
 
 /// What to do. A claim in it is to be written first; whoever is too late with that looks again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     Start(Claim),
     /// It is for somebody else, or not yet for anybody.
     Later(Option<Claim>),
@@ -37,7 +37,7 @@ pub enum Step {
 /// More than this many workers have said that they cannot.
 const MOST_REFUSALS: usize = 16;
 
-pub fn consider(claim: &Claim, work: &Work, taker: &Taker<'_>, settings: &Settings) -> Step {
+pub(super) fn consider(claim: &Claim, work: &Work, taker: &Taker<'_>, settings: &Settings) -> Step {
     let mut claim = claim.clone();
     let mut is_taken_over = false;
     match &claim.state {
