@@ -1,6 +1,7 @@
 // Loads a JavaScript or TypeScript file, calls its `handler` and writes one JSON document to the result descriptor.
 //
 //     node .cofferdam/shim.cjs MODE MAIN [ARGUMENT...]      MODE is `handler` (there must be one) or `auto` (there may be one)
+//     node .cofferdam/shim.cjs wait                         says `.` and waits on standard input for all of that; see `awaitWord`
 //
 // The variable that names the descriptor is removed before user code runs. Node itself closes inherited descriptors on exec. It has no
 // way to move one, so whether it is still the same pipe is looked at before anything is written to it.
@@ -192,6 +193,31 @@ async function run(mode, file, event) {
   exit(isValue ? process.exitCode : 1);
 }
 
+// Started ahead of its run, before anything of that is known. The word is its length and then, with a NUL between each two: resource limits, which are set
+// already, the directory, how many arguments, the arguments, the environment. After a second `.` one byte says: go. What follows is the program's own input.
+function awaitWord() {
+  const read = (length) => {
+    const bytes = Buffer.alloc(length);
+    for (let got = 0; got < length; ) {
+      const more = fs.readSync(0, bytes, got, length - got, null);
+      if (more === 0) exit(1); // nothing to do will come
+      got += more;
+    }
+    return bytes;
+  };
+  writeSync(1, ".");
+  const [, directory, count, ...texts] = read(read(4).readUInt32LE()).toString().split("\0");
+  const words = texts.slice(0, Number(count));
+  process.argv.splice(2, Infinity, ...words.slice(words.indexOf(process.argv[1]) + 1));
+  const wanted = new Map(texts.slice(Number(count)).map((text) => text.split(/=([^]*)/, 2)));
+  for (const name of Object.keys(process.env)) if (!wanted.has(name)) delete process.env[name];
+  for (const [name, value] of wanted) if (process.env[name] !== value) process.env[name] = value;
+  process.chdir(directory);
+  writeSync(1, ".");
+  read(1);
+}
+
+if (process.argv.length === 3 && process.argv[2] === "wait") awaitWord();
 let fd, pipe, event;
 try {
   fd = Number(process.env.COFFERDAM_RESULT_FD);

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::request::{Grant, Request};
 use cofferdam_engine::host::Host;
+use cofferdam_engine::interpreter::{Interpreter, Way};
 use cofferdam_engine::pipeline::{self, Evidence, Streams};
 use cofferdam_engine::pool::{Pool, PoolBounds, Private};
-use cofferdam_engine::zygote::Interpreter;
 use cofferdam_store::DataDir;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = DataDir::at(std::env::temp_dir().join(format!("warm-{}", std::process::id())));
     let python = Interpreter {
         name: "python3".to_owned(),
+        way: Way::Copy,
         env: Vec::new(),
         preload: Vec::new(),
         scripts: Vec::new(),

@@ -27,12 +27,13 @@ pub(crate) struct Feed {
 const CHUNK: usize = 64 * 1024;
 
 impl Feed {
-    /// `pipe` must be non-blocking.
-    pub(crate) fn new(pipe: OwnedFd, input: Input) -> Self {
+    /// `pipe` must be non-blocking. `before` is written before anything of the input is.
+    pub(crate) fn new(pipe: OwnedFd, before: Vec<u8>, input: Input) -> Self {
         let (source, pending) = match input {
-            Input::Empty => (None, Vec::new()),
-            Input::Bytes(bytes) => (None, bytes),
-            Input::From(source) => (Some(source), Vec::new()),
+            Input::Empty => (None, before),
+            Input::Bytes(bytes) if before.is_empty() => (None, bytes),
+            Input::Bytes(bytes) => (None, [before, bytes].concat()),
+            Input::From(source) => (Some(source), before),
         };
         let mut feed = Self {
             pipe: Some(pipe),

@@ -2,6 +2,7 @@
 //!
 //! Start reading in [`pipeline`].
 
+mod ahead;
 pub mod backend;
 mod block_device;
 mod bubblewrap;
@@ -18,12 +19,14 @@ mod fixed;
 mod gpu;
 mod gvisor;
 pub mod host;
+pub mod interpreter;
 mod live_usage;
 mod memory_count;
 mod native;
 mod outer;
 mod outlet;
 pub mod pipeline;
+mod pipes;
 mod plan;
 pub mod pool;
 mod program;
@@ -35,7 +38,7 @@ mod stand;
 mod supervise;
 mod walls;
 mod watch;
-pub mod zygote;
+mod zygote;
 
 pub use cancel::cancel_on_signals;
 pub use cofferdam_sys::heap;

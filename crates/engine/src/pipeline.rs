@@ -6,8 +6,9 @@
 //!
 //! A [`Grant`] can only be made by checking a request, and only a grant can be planned, so nothing runs that was not checked.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::{FinishedRun, RunRecord};
@@ -17,12 +18,12 @@ use cofferdam_store::RunId;
 use cofferdam_sys::blueprint::{Isolation, Privileged};
 use cofferdam_sys::cgroup::RunGroup;
 use cofferdam_sys::descendants;
-use cofferdam_sys::protocol::{Given, ProcView};
+use cofferdam_sys::protocol::{Event, ProcView};
 use cofferdam_sys::signals;
 use jiff::Timestamp;
 use rustix::io::Errno;
-use rustix::pipe::PipeFlags;
-use rustix::process::{Gid, Signal, Uid};
+use rustix::process::Signal;
+use rustix::time::ClockId;
 
 pub use crate::capture::{OnLimit, Sink};
 pub use crate::feed::Input;
@@ -30,6 +31,7 @@ pub use crate::live_usage::{LiveUsage, Sample};
 pub use crate::plan::{Evidence, RESULT_VARIABLE};
 pub use crate::recording::{KeptFiles, Recording, Results, Secrets};
 
+use crate::ahead;
 use crate::capture::{Budget, Drain, ResultDrain};
 use crate::changes;
 use crate::disk::Growth;
@@ -38,6 +40,7 @@ use crate::feed::Feed;
 use crate::fixed::Answers;
 use crate::host::Host;
 use crate::outlet::Outlet;
+use crate::pipes;
 use crate::plan::{self, Channel, Enclosure, Plan};
 use crate::pool::Seat;
 use crate::stand::Stand;
@@ -158,18 +161,6 @@ fn start<'a>(
     birth: Birth,
 ) -> Result<Running<'a>, EngineError> {
     let open = EngineError::system("look at an output stream");
-    let (stdin, feed) = pipe(Ours::Write)?;
-    let (stdout, drained_out) = pipe(Ours::Read)?;
-    let (stderr, drained_err) = pipe(Ours::Read)?;
-    let channel = match streams.result {
-        Some(at_most) => {
-            let (theirs, ours) = pipe(Ours::Read)?;
-            Some((theirs, ResultDrain::new(ours, at_most).map_err(&open)?))
-        }
-        None => None,
-    };
-    let theirs = channel.as_ref().map(|(theirs, _)| theirs);
-    let ends = [Some(&stdin), Some(&stdout), Some(&stderr), theirs];
     let Plan {
         enclosure,
         errand,
@@ -177,19 +168,31 @@ fn start<'a>(
         mut terms,
         attended,
     } = plan;
-    if let Some(&(uid, gid)) = errand
-        .departure
-        .as_ref()
-        .and_then(|gone| gone.identity.as_ref())
+    let mut seat = seat;
+    // One that has started has its streams, and goes by a sign on them.
+    let (theirs, ends, sign) = match seat.as_mut().and_then(Seat::take_streams) {
+        Some(ends) => (None, ends, ahead::GO.to_vec()),
+        None => {
+            let channel = match streams.result {
+                Some(_) => Channel::Open,
+                None => Channel::None,
+            };
+            let (theirs, ends) = pipes::make(channel)?;
+            (Some(theirs), ends, Vec::new())
+        }
+    };
+    let departure = errand.departure.as_ref();
+    if let (Some(theirs), Some(&(uid, gid))) =
+        (&theirs, departure.and_then(|gone| gone.identity.as_ref()))
     {
-        hand_over(uid, gid, ends.into_iter().flatten())?;
+        theirs.hand_over(uid, gid)?;
     }
     let seed = match &enclosure {
         Enclosure::Walls(walls) => walls.seed,
         Enclosure::None(_) => None,
     };
     let children_before = adopt_orphans(&enclosure)?;
-    let copied = seat.as_ref().and_then(Seat::copied);
+    let start = seat.as_ref().and_then(Seat::start);
     let clearing = match seat {
         Some(_) => Clearing::Later,
         None => Clearing::Meanwhile,
@@ -203,25 +206,22 @@ fn start<'a>(
     };
     // What goes first when something fails here is declared last: the processes.
     let Stand {
-        told,
+        mut told,
         janitor,
         group,
         sandbox,
     } = stand;
     if let Isolation::Namespaces(identity) = sandbox.blueprint().isolation {
-        if identity.privileged == Privileged::Yes {
-            let (uid, gid) = (identity.outside_uid, identity.outside_gid);
-            hand_over(uid, gid, ends.into_iter().flatten())?;
+        if let (Some(theirs), Privileged::Yes) = (&theirs, identity.privileged) {
+            theirs.hand_over(identity.outside_uid, identity.outside_gid)?;
         }
         terms.isolation = walls::isolation(&identity, &terms.request.root, host);
         if terms.request.network != Network::Denied {
             let network = terms.request.network.to_string();
             terms.isolation.insert("network".to_owned(), network);
         }
-        if let Some(name) = copied {
-            terms
-                .isolation
-                .insert("start".to_owned(), format!("copy of a waiting {name}"));
+        if let Some(start) = start {
+            terms.isolation.insert("start".to_owned(), start);
         }
     }
     let fixed = seed.map(Answers::new);
@@ -233,19 +233,27 @@ fn start<'a>(
     // Before the program can write anything.
     let growths = growths(&terms.request);
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
-    let given = Given {
-        stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-        result: theirs.map(AsFd::as_fd),
-    };
-    match sandbox.go(&given, &joins) {
-        Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
-        Err(errno) => return Err(EngineError::system("let the program go")(errno)),
+    match &theirs {
+        Some(theirs) => match sandbox.go(&theirs.given(), &joins) {
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(errno) => return Err(EngineError::system("let the program go")(errno)),
+        },
+        // It went long ago, and begins with the sign.
+        None => {
+            let now = rustix::time::clock_gettime(ClockId::Monotonic);
+            let at = Duration::try_from(now).unwrap_or_default();
+            told.push(Event::Started { at });
+        }
     }
+    drop(theirs);
     let guest = match growths.as_slice() {
         [] => None,
         // Only whoever has a directory of the caller's to fill is looked for.
         _ => sandbox.guest_pid(),
     };
+    let result = ends.result.zip(streams.result);
+    let result = result.map(|(end, at_most)| ResultDrain::new(end, at_most));
+    let result = result.transpose().map_err(&open)?;
     let mut watch = Watch::new(&terms, sandbox.pid(), growths);
     if let Some(guest) = guest {
         watch.look_at_guest(guest);
@@ -254,10 +262,10 @@ fn start<'a>(
         watch.tell(usage);
     }
     Ok(Running {
-        feed: Feed::new(feed, streams.stdin),
-        stdout: Drain::new(Stream::Stdout, drained_out, streams.stdout).map_err(&open)?,
-        stderr: Drain::new(Stream::Stderr, drained_err, streams.stderr).map_err(&open)?,
-        result: channel.map(|(_, drain)| drain),
+        feed: Feed::new(ends.stdin, sign, streams.stdin),
+        stdout: Drain::new(Stream::Stdout, ends.stdout, streams.stdout).map_err(&open)?,
+        stderr: Drain::new(Stream::Stderr, ends.stderr, streams.stderr).map_err(&open)?,
+        result,
         budget: Budget::new(terms.request.limits.output, streams.on_output_limit),
         recorder,
         watch,
@@ -311,38 +319,6 @@ fn record(mut ended: Ended, upper: Option<&OwnedFd>, birth: Birth) -> RunRecord 
     record.network = ended.network;
     record.determinism = determinism;
     record
-}
-
-/// Which end of a pipe stays with the supervisor; that end never blocks.
-enum Ours {
-    Read,
-    Write,
-}
-
-/// The program's end first, ours second.
-fn pipe(ours: Ours) -> Result<(OwnedFd, OwnedFd), EngineError> {
-    let failed = EngineError::system("make a pipe");
-    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(&failed)?;
-    let (theirs, ours) = match ours {
-        Ours::Read => (write, read),
-        Ours::Write => (read, write),
-    };
-    rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).map_err(&failed)?;
-    Ok((theirs, ours))
-}
-
-/// A pipe belongs to whoever makes it; the program could not open `/dev/stdout` if that were somebody else.
-fn hand_over<'a>(
-    uid: u32,
-    gid: u32,
-    ends: impl Iterator<Item = &'a OwnedFd>,
-) -> Result<(), EngineError> {
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    for end in ends {
-        rustix::fs::fchown(end, Some(uid), Some(gid))
-            .map_err(EngineError::system("hand over a pipe"))?;
-    }
-    Ok(())
 }
 
 /// Without a pid namespace, what loses its parent must come to us and not get away. Returns the children that this process has already.

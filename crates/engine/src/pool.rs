@@ -5,6 +5,7 @@
 
 mod nursery;
 mod seat;
+mod shape;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,22 +13,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cofferdam_contract::request::{
-    BackendName, Network, Request, Root, Workspace, WorkspaceAccess,
-};
-use cofferdam_store::private_dir::PrivateDir;
-use cofferdam_store::{DataDir, RunId};
-use cofferdam_sys::cgroup::{Bounds, Hierarchy};
+use cofferdam_contract::request::Request;
+use cofferdam_store::DataDir;
+use cofferdam_sys::cgroup::Bounds;
 use rustix::io::Errno;
 use rustix::process::Resource;
 
 use crate::error::EngineError;
 use crate::host::Host;
-use crate::plan::{Evidence, Means};
-use crate::stand::{Stand, Waste};
-use crate::walls::Walls;
-use crate::zygote::Interpreter;
+use crate::interpreter::Interpreter;
+use crate::plan::Evidence;
+use crate::stand::Waste;
 use nursery::Nursery;
+use shape::Shape;
 
 pub use seat::Seat;
 
@@ -116,23 +114,10 @@ struct Kind {
     not_before: Instant,
 }
 
-/// What a kind of sandbox has in common: its walls but for the path of a workspace, and which bounds its group has. How large those are can still be changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Shape {
-    walls: Walls,
-    cpu_milli: Option<u32>,
-    is_memory_bounded: bool,
-    are_processes_bounded: bool,
-    private: Private,
-    /// Whose copy waits in it.
-    interpreter: Option<Arc<Interpreter>>,
-    /// A file that is in the workspace from the beginning, and its contents.
-    script: Option<(String, String)>,
-}
-
 /// About how many descriptors a waiting sandbox takes. Those of a daemon that waits must not be all that it may have.
 const DESCRIPTORS: usize = 32;
-const SCRIPT_MODE: u32 = 0o644;
+/// Of a kind that starts an interpreter for each: those hold memory of their own, and starting them takes long.
+const MOST_STARTED: usize = 2;
 /// Between two looks at what has become old.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
@@ -288,53 +273,9 @@ impl State {
     }
 }
 
-/// Whether nothing is left that has to be looked for in the processes themselves.
-fn holds_all(groups: &Hierarchy) -> bool {
-    let controllers = groups.controllers();
-    controllers.memory && controllers.pids && groups.counts_cpu_time()
-}
-
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `None` for what is not built ahead: it would be used by nobody else.
-    fn shape(
-        &self,
-        request: &Request,
-        evidence: Evidence,
-        private: Private,
-    ) -> Option<(Shape, Bounds)> {
-        let is_common = request.backend == BackendName::Native
-            && request.root == Root::HostUsr
-            && request.mounts.is_empty()
-            && request.network == Network::Denied
-            && request.workspace.is_none();
-        if !is_common {
-            return None;
-        }
-        let means = Means::of(request, &self.host).ok()?;
-        // Whoever counts without groups looks at the processes below init, where a copy is not.
-        let interpreter = match &self.host.cgroups {
-            groups @ Hierarchy::V1(_) if holds_all(groups) => self.nursery.choose(request),
-            _ => None,
-        };
-        let script = interpreter.as_ref().and_then(|it| {
-            let (path, text) = it.script(request)?;
-            let below = path.strip_prefix(Workspace::INSIDE)?.strip_prefix('/')?;
-            Some((below.to_owned(), text.clone()))
-        });
-        let shape = Shape {
-            walls: means.walls(request, evidence),
-            cpu_milli: means.bounds.cpu_milli,
-            is_memory_bounded: means.bounds.memory_bytes.is_some(),
-            are_processes_bounded: means.bounds.processes.is_some(),
-            private,
-            interpreter,
-            script: script.filter(|_| private == Private::Workspace),
-        };
-        Some((shape, means.bounds))
     }
 
     /// Builds what is wanted, ends what is old, until the pool goes.
@@ -410,7 +351,11 @@ impl Shared {
     fn next(&self, state: &mut State, now: Instant) -> Option<(Shape, Bounds)> {
         let missing = |kind: &Kind| {
             let there = kind.ready.len() + kind.coming;
-            kind.wanted.min(self.bounds.most).saturating_sub(there)
+            let most = match kind.shape.ahead {
+                Some(_) => self.bounds.most.min(MOST_STARTED),
+                None => self.bounds.most,
+            };
+            kind.wanted.min(most).saturating_sub(there)
         };
         let is_lacking = |kind: &&mut Kind| missing(kind) > 0 && kind.not_before <= now;
         if state.waiting() >= self.bounds.most {
@@ -423,47 +368,6 @@ impl Shared {
         let kind = lacking.max_by_key(|kind| missing(kind))?;
         kind.coming += 1;
         Some((kind.shape.clone(), kind.bounds))
-    }
-
-    fn build(self: &Arc<Self>, shape: &Shape, bounds: Bounds) -> Result<Seat, EngineError> {
-        let id = RunId::new();
-        let mut walls = shape.walls.clone();
-        let workspace = match shape.private {
-            Private::Nothing => None,
-            Private::Workspace => {
-                let made = PrivateDir::create(&self.dir, id).and_then(|made| {
-                    if let Some((path, text)) = &shape.script {
-                        made.place(path, text.as_bytes(), SCRIPT_MODE)?;
-                    }
-                    Ok(made)
-                });
-                let made = made.map_err(|_| EngineError::system("make a workspace")(Errno::IO))?;
-                walls.workspace = Some(Workspace {
-                    path: made.path().to_owned(),
-                    access: WorkspaceAccess::ReadWrite,
-                });
-                Some(made)
-            }
-        };
-        let blueprint = walls.draw(&self.host)?;
-        let name = format!("cofferdam-{id}");
-        let stand = match &shape.interpreter {
-            None => Stand::park(blueprint, &bounds, &name, &self.host)?,
-            Some(interpreter) => self.nursery.with(interpreter, |zygote| {
-                Stand::park_copy(blueprint, &bounds, &name, &self.host, zygote)
-            })?,
-        };
-        Ok(Seat {
-            pool: Arc::downgrade(self),
-            walls,
-            bounds,
-            stand,
-            workspace,
-            interpreter: shape.interpreter.clone(),
-            script: shape.script.clone(),
-            written: Vec::new(),
-            since: Instant::now(),
-        })
     }
 
     fn put(&self, state: &mut State, shape: Shape, built: Result<Seat, EngineError>) {

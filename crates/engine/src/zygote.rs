@@ -3,16 +3,13 @@
 //!
 //! What differs from a cold start: copies of one interpreter share the layout of its addresses and its hash seed, and the modules that it imported.
 
-use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cofferdam_contract::request::Request;
 use cofferdam_sys::blueprint::Blueprint;
 use cofferdam_sys::guest::{self, Entrances, Guest, Line};
 use cofferdam_sys::protocol::Event;
@@ -20,56 +17,8 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::error::EngineError;
+use crate::interpreter::Interpreter;
 use crate::program;
-
-/// An interpreter that may be kept waiting.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interpreter {
-    /// As requests name it, such as `python3`.
-    pub name: String,
-    /// The variables that decide how it starts. A request whose own differ is started cold.
-    pub env: Vec<(OsString, OsString)>,
-    /// Modules that every copy has already.
-    pub preload: Vec<String>,
-    /// Scripts that many runs begin with, by their path inside: read again for each run, but compiled once. Workspaces that wait for such a run have theirs already.
-    pub scripts: Vec<(String, String)>,
-}
-
-/// Names of variables that a program reads while it starts, by how they begin.
-const DECIDE_THE_START: [&str; 10] = [
-    "PYTHON", "LD_", "LC_", "LANG", "LOCPATH", "GLIBC_", "MALLOC_", "OPENSSL_", "PATH", "HOME",
-];
-
-impl Interpreter {
-    /// Whether a copy of it does what this request would have done: it names a script, and starts it no other way.
-    pub(crate) fn suits(&self, request: &Request) -> bool {
-        let [name, script, ..] = request.argv.as_slice() else {
-            return false;
-        };
-        let is_script = script.as_bytes().ends_with(b".py") && !script.as_bytes().starts_with(b"-");
-        let asked = request
-            .env
-            .iter()
-            .filter(|(name, _)| decides_the_start(name));
-        let (mut asked, mut own): (Vec<_>, Vec<_>) = (asked.collect(), self.env.iter().collect());
-        asked.sort();
-        own.sort();
-        *name == *self.name && is_script && asked == own
-    }
-
-    /// The script of a request, where it is known.
-    pub(crate) fn script(&self, request: &Request) -> Option<&(String, String)> {
-        let [_, script, ..] = request.argv.as_slice() else {
-            return None;
-        };
-        self.scripts.iter().find(|(path, _)| *script == **path)
-    }
-}
-
-fn decides_the_start(name: &OsStr) -> bool {
-    let begins = |with: &&str| name.as_bytes().starts_with(with.as_bytes());
-    DECIDE_THE_START.iter().any(begins)
-}
 
 /// One that waits. It ends with this value, or when its line does.
 #[derive(Debug)]

@@ -184,7 +184,7 @@ pub struct RunBounds {
     pub memory: MemoryBudget,
     pub queue: usize,
     pub patience: Patience,
-    /// Sandboxes that stand ready at most; twice as many as runs at once when absent. None by default: what grows in ten minutes of load has been measured without them.
+    /// Sandboxes that stand ready at most; twice as many as runs at once when absent.
     pub pool: Option<usize>,
     pub copies: Copies,
     /// What a request gets that asks for nothing else.
@@ -260,7 +260,7 @@ impl Default for RunBounds {
             memory: MemoryBudget::OfAvailable { percent: 80 },
             queue: 100,
             patience: Patience::default(),
-            pool: Some(0),
+            pool: None,
             copies: Copies::Used,
             defaults: Limits::DEFAULT,
             longest: Duration::from_secs(3600),

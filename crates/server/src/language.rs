@@ -13,11 +13,11 @@ use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{BackendName, Gpus, Grant, Network, Request, Root, Workspace};
 use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
+use cofferdam_engine::interpreter::{Interpreter, Way};
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
-use cofferdam_engine::zygote::Interpreter;
 use cofferdam_toolchain::{
     Answer as Told, BadManifests, Catalogue, InlineFile, Job, Language, Mode, RESERVED_DIR, Raised,
-    ResultChannel, Source, Toolchain,
+    ResultChannel, Source, Toolchain, WaitingWay,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -172,6 +172,10 @@ impl Languages {
             let waiting = language.waiting.as_ref()?;
             Some(Interpreter {
                 name: waiting.program.clone(),
+                way: match waiting.way {
+                    WaitingWay::Copy => Way::Copy,
+                    WaitingWay::Ahead => Way::Ahead,
+                },
                 env: os_pairs(language.env.clone()),
                 preload: waiting.preload.clone(),
                 scripts: scripts(language),

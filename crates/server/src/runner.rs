@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::{EndingRecord, StopCause};
 use cofferdam_engine::host::Host;
+use cofferdam_engine::interpreter::Interpreter;
 use cofferdam_engine::pool::Pool;
-use cofferdam_engine::zygote::Interpreter;
 use cofferdam_store::RunId;
 use jiff::Timestamp;
 

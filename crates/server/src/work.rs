@@ -345,20 +345,17 @@ impl Work {
         &self,
         run: RunId,
         dir: &DataDir,
-        seat: Option<&mut Seat>,
+        mut seat: Option<&mut Seat>,
     ) -> Result<Option<PrivateDir>, Fault> {
         let WorkspaceWish::Private(files) = &self.workspace else {
             return Ok(None);
         };
-        let (taken, seat) = match seat {
-            Some(seat) => (seat.take_workspace(), Some(&*seat)),
-            None => (None, None),
-        };
-        let private = match taken {
+        let private = match seat.as_deref_mut().and_then(Seat::take_workspace) {
             Some(private) => private,
             None => PrivateDir::create(dir, run)?,
         };
         let is_there = |file: &&PlacedFile| {
+            let seat = seat.as_deref();
             seat.is_some_and(|seat| seat.has_placed(&file.path, &file.content))
         };
         for file in files.iter().filter(|file| !is_there(file)) {

@@ -35,14 +35,24 @@ pub enum Origin {
     File(PathBuf),
 }
 
-/// An interpreter that can be started before there is anything to run, and copied.
+/// An interpreter that can be started before there is anything to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiting {
     /// As the toolchains name it: `python3`.
     pub program: String,
+    pub way: WaitingWay,
     /// What every copy has imported already.
     pub preload: Vec<String>,
+}
+
+/// How many runs have one that has started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitingWay {
+    /// One is started for all, and copied.
+    Copy,
+    /// One is started for each, with the shim, which waits.
+    Ahead,
 }
 
 /// The file that calls a handler and sends its answer.

@@ -15,7 +15,7 @@ mod version;
 
 pub use answer::{Answer, BadAnswer, MAX_RESULT_BYTES, Raised, UNSERIALIZABLE, answer};
 pub use catalogue::{BadManifests, Catalogue, UnknownLanguage};
-pub use language::{HandlerShim, Language, Origin, Toolchain, Waiting};
+pub use language::{HandlerShim, Language, Origin, Toolchain, Waiting, WaitingWay};
 pub use needs::Needs;
 pub use paths::{MAX_FILES, MAX_FILES_BYTES, RESERVED_DIR};
 pub use plan::{InlineFile, Job, Mode, PlacedFile, ResultChannel, Source, Step, plan};

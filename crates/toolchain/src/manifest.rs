@@ -5,7 +5,7 @@ use cofferdam_contract::units::{Bytes, parse_duration};
 use toml::Table;
 
 use crate::fields::Fields;
-use crate::language::{Compile, HandlerShim, Language, Origin, Toolchain, Waiting};
+use crate::language::{Compile, HandlerShim, Language, Origin, Toolchain, Waiting, WaitingWay};
 use crate::needs::Needs;
 use crate::paths;
 use crate::template::Template;
@@ -144,19 +144,24 @@ fn read_needs(fields: &mut Fields<'_>) -> Needs {
     needs
 }
 
-/// Only Python can be copied; whatever else is named would never be used.
+/// Python is copied, and Node is started ahead with the shim; whatever else is named would never be used.
 fn read_waiting(fields: &mut Fields<'_>) -> Option<Waiting> {
     let table = fields.optional_table("waiting")?;
     let mut inner = Fields::new(table, "waiting.");
     let program = inner.text("program").unwrap_or_default().to_owned();
-    if !program.is_empty() && !program.starts_with("python") {
-        inner.problem(
-            "program",
-            &program,
-            "cannot be copied; only python3 and the like can",
-        );
+    let way = match program.as_str() {
+        "node" => WaitingWay::Ahead,
+        _ => WaitingWay::Copy,
+    };
+    if way == WaitingWay::Copy && !program.is_empty() && !program.starts_with("python") {
+        let fix = "cannot be kept waiting; only node, and python3 and the like, can";
+        inner.problem("program", &program, fix);
     }
     let preload = inner.optional_texts("preload").unwrap_or_default();
+    if way == WaitingWay::Ahead && !preload.is_empty() {
+        let fix = "can only be given for python3 and the like; remove it";
+        inner.problem("preload", "", fix);
+    }
     for (i, module) in preload.iter().enumerate() {
         let is_name = |part: &str| {
             !part.is_empty()
@@ -169,7 +174,11 @@ fn read_waiting(fields: &mut Fields<'_>) -> Option<Waiting> {
         }
     }
     fields.add(inner.finish());
-    Some(Waiting { program, preload })
+    Some(Waiting {
+        program,
+        way,
+        preload,
+    })
 }
 
 fn read_shim(

@@ -2,9 +2,9 @@
 //! nothing behind.
 
 mod http;
+mod interpreters;
 mod known;
 mod overhead;
-mod python;
 mod report;
 mod served;
 mod soak;
@@ -28,7 +28,7 @@ pub(super) fn measure(
 ) -> Result<(), String> {
     overhead::measure(binary, options, report)?;
     known::measure(binary, options, report)?;
-    python::measure(root, binary, options, report)?;
+    interpreters::measure(root, binary, options, report)?;
     idle(binary, options, report)?;
     waiting::measure(binary, options, report)?;
     report::measure(root, options, report)?;

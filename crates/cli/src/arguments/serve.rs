@@ -17,7 +17,7 @@ pub(crate) struct ServeArgs {
     /// Runs that may wait [default: 100].
     #[arg(long, value_name = "N", value_parser = value(ServeKey::Queue))]
     queue: Option<String>,
-    /// Sandboxes kept ready at most, or `auto` for twice as many as runs at once [default: 0].
+    /// Sandboxes kept ready at most, or `auto` for twice as many as runs at once [default: auto].
     #[arg(long, value_name = "N", value_parser = value(ServeKey::Pool))]
     pool: Option<String>,
     /// Whether an interpreter may wait in them, as a copy of one that has started [default: true].

@@ -194,7 +194,7 @@ serve.concurrency               auto                         default
 serve.queue                     100                          default
 serve.patience.execute          0 s                          default
 serve.patience.runs             0 s                          default
-serve.pool                      0                            default
+serve.pool                      auto                         default
 serve.copies                    true                         default
 serve.memory_budget             80%                          default
 serve.max_timeout               1 h                          default

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use cofferdam_contract::request::Request;
 
 use crate::error::EngineError;
-use crate::zygote::{Interpreter, Zygote};
+use crate::interpreter::Interpreter;
+use crate::zygote::Zygote;
 
 #[derive(Debug)]
 pub(super) struct Nursery {

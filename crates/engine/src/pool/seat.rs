@@ -1,5 +1,6 @@
 //! One sandbox that waits, and where what is left of its run goes.
 
+use std::ffi::OsString;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -9,13 +10,16 @@ use cofferdam_sys::errand::Errand;
 use cofferdam_sys::launch::Entrusted;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::process::Resource;
 
 use super::{MOST_WASTE, Shared};
+use crate::ahead;
 use crate::error::EngineError;
-use crate::plan::{Enclosure, Plan};
+use crate::interpreter::{Interpreter, Way};
+use crate::pipes::Ends;
+use crate::plan::{Enclosure, Plan, RESULT_VARIABLE};
 use crate::stand::{Stand, Waste, unavailable_group};
 use crate::walls::Walls;
-use crate::zygote::Interpreter;
 
 /// Where a run leaves what takes time to go, once its result is known.
 #[derive(Debug)]
@@ -45,12 +49,16 @@ pub struct Seat {
     pub(super) pool: Weak<Shared>,
     pub(super) walls: Walls,
     pub(super) bounds: Bounds,
+    /// That its program has already.
+    pub(super) rlimits: Vec<(Resource, u64)>,
     pub(super) stand: Stand,
     pub(super) workspace: Option<PrivateDir>,
     /// What its program's process is a copy of.
     pub(super) interpreter: Option<Arc<Interpreter>>,
     /// The file that its workspace has already, and its contents.
     pub(super) script: Option<(String, String)>,
+    /// Of an interpreter that has started and waits.
+    pub(super) streams: Option<Ends>,
     /// The errand as such a copy reads it, once there is one.
     pub(super) written: Vec<u8>,
     pub(super) since: Instant,
@@ -75,11 +83,19 @@ impl Seat {
         Bin(Weak::clone(&self.pool))
     }
 
-    /// The interpreter that it is a copy of.
-    pub(crate) fn copied(&self) -> Option<String> {
-        self.interpreter
-            .as_ref()
-            .map(|interpreter| interpreter.name.clone())
+    /// The streams of its program, where that has started already.
+    pub(crate) fn take_streams(&mut self) -> Option<Ends> {
+        self.streams.take()
+    }
+
+    /// How its program starts, where that is not as usual.
+    pub(crate) fn start(&self) -> Option<String> {
+        let interpreter = self.interpreter.as_ref()?;
+        let name = &interpreter.name;
+        Some(match interpreter.way {
+            Way::Copy => format!("copy of a waiting {name}"),
+            Way::Ahead => format!("{name} that was waiting"),
+        })
     }
 
     /// It, made ready for this run, if it can be used for it.
@@ -92,8 +108,22 @@ impl Seat {
             }
             self.written = written;
         }
-        let is_ready = is_built && self.is_alive() && self.set(&plan.bounds).is_ok();
+        let is_ready =
+            is_built && self.is_alive() && self.set(&plan.bounds).is_ok() && self.is_told(plan);
         is_ready.then_some(self)
+    }
+
+    /// What has started has its resource limits, expects to answer apart from what it prints, and has used up some of what is counted: the count begins anew when it knows what to do.
+    fn is_told(&self, plan: &Plan) -> bool {
+        let Some(ends) = &self.streams else {
+            return true;
+        };
+        let answers = |(name, _): &(OsString, OsString)| *name == *RESULT_VARIABLE;
+        let group = self.stand.group.as_ref();
+        plan.errand.rlimits == self.rlimits
+            && plan.terms.request.env.iter().any(answers)
+            && ahead::tell(&self.stand, ends, &plan.errand, plan.terms.variants).is_ok()
+            && group.is_some_and(|group| group.begin_anew().is_ok())
     }
 
     fn set(&self, bounds: &Bounds) -> Result<(), EngineError> {
@@ -118,9 +148,12 @@ impl Seat {
     }
 
     pub(crate) fn take(mut self, errand: Errand) -> Result<Stand, EngineError> {
-        let entrusted = match self.interpreter {
+        let way = self.interpreter.as_ref().map(|interpreter| interpreter.way);
+        let entrusted = match way {
             None => self.stand.sandbox.entrust(errand),
-            Some(_) => self.stand.sandbox.entrust_guest(self.written),
+            Some(Way::Copy) => self.stand.sandbox.entrust_guest(self.written),
+            // Has one already.
+            Some(Way::Ahead) => Ok(()),
         };
         match entrusted {
             Ok(()) => Ok(self.stand),

@@ -8,9 +8,9 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{Grant, Request};
 use cofferdam_engine::host::Host;
+use cofferdam_engine::interpreter::{Interpreter, Way};
 use cofferdam_engine::pipeline::{self, Evidence, Streams};
 use cofferdam_engine::pool::{Pool, PoolBounds, Private, Seat};
-use cofferdam_engine::zygote::Interpreter;
 use cofferdam_store::DataDir;
 
 pub(crate) struct Place {
@@ -108,6 +108,7 @@ pub(crate) fn assert_nothing_is_left(data: &DataDir) {
 pub(crate) fn python() -> Interpreter {
     Interpreter {
         name: "python3".to_owned(),
+        way: Way::Copy,
         env: PYTHON_ENV
             .map(|(name, value)| (name.into(), value.into()))
             .to_vec(),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cofferdam_engine::host::Host;
+use cofferdam_engine::interpreter::Interpreter;
 use cofferdam_engine::pool::{Pool, PoolBounds};
-use cofferdam_engine::zygote::Interpreter;
 use cofferdam_store::DataDir;
 
 use crate::config::{Copies, RunBounds};

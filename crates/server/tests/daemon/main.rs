@@ -25,3 +25,4 @@ mod support;
 mod tokens;
 mod traces;
 mod uploads;
+mod waiting;

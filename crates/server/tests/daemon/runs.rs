@@ -384,41 +384,6 @@ fn a_payload_that_does_not_compile_is_an_answer_and_its_secrets_are_not_kept() {
     );
 }
 
-/// A copy of an interpreter that waits has imported much already, and has the first file that it runs.
-#[test]
-fn a_handler_in_a_copy_has_its_event_its_own_modules_and_nothing_of_ours_among_its_files() {
-    let daemon = Daemon::start(|config| config.runs.pool = None).unwrap();
-    let code = "import os, random\ndef handler(event):\n    return [event, random.NAME, sorted(os.listdir())]";
-    let body = |event: Value| {
-        json!({
-            "language": "python",
-            "code": code,
-            "files": [{"path": "random.py", "content": "NAME = 'mine'"}],
-            "event": event,
-        })
-    };
-    let began = std::time::Instant::now();
-    let mut copies = 0;
-    while copies < 4 {
-        for event in [json!({}), json!({"n": 1})] {
-            let run = daemon
-                .post("/v1/runs", &body(event.clone()))
-                .unwrap()
-                .json();
-            let files = json!([".cofferdam", "main.py", "random.py"]);
-            assert_eq!(
-                run["return_value"],
-                json!([event, "mine", files]),
-                "{run:#}"
-            );
-            assert_eq!(run["artifacts"], json!([]), "{run:#}");
-            let is_copy = run.to_string().contains("copy of a waiting");
-            copies += usize::from(is_copy);
-        }
-        assert!(began.elapsed().as_secs() < 30, "no copy was used");
-    }
-}
-
 #[test]
 fn runs_in_sandboxes_that_stood_ready_are_like_any_other() {
     let daemon = Daemon::start(|config| config.runs.pool = None).unwrap();

@@ -101,6 +101,19 @@ impl RunGroup {
         }
     }
 
+    /// What was used so far counts no more. The count of processes at most stays as it is.
+    pub fn begin_anew(&self) -> Result<(), CgroupError> {
+        match &self.version {
+            Version::V1(group) => group.begin_anew(),
+            // Its counters only grow.
+            Version::V2(_) => Err(CgroupError::Attribute {
+                file: "cpu.stat".to_owned(),
+                value: "0".to_owned(),
+                errno: Errno::OPNOTSUPP,
+            }),
+        }
+    }
+
     /// Version 1: the files through which a process enters the group by writing `0`.
     pub fn joins(&self) -> Vec<BorrowedFd<'_>> {
         match &self.version {

@@ -91,6 +91,16 @@ impl Group {
         Ok(())
     }
 
+    pub(super) fn begin_anew(&self) -> Result<(), CgroupError> {
+        if let Some(cpuacct) = dir_of(&self.cpuacct) {
+            attributes::write(cpuacct, "cpuacct.usage", "0")?;
+        }
+        if let Some(memory) = dir_of(&self.memory) {
+            attributes::write(memory, "memory.max_usage_in_bytes", "0")?;
+        }
+        Ok(())
+    }
+
     pub(super) fn joins(&self) -> Vec<BorrowedFd<'_>> {
         self.members().map(|member| member.tasks.as_fd()).collect()
     }

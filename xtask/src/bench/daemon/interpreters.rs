@@ -1,4 +1,4 @@
-//! Python through the daemon beside Python alone: one line of it, also with pauses, and the 164 programs of HumanEval where they are at hand.
+//! Python and Node through the daemon beside each alone: one line of it, also with pauses, and the 164 programs of HumanEval where they are at hand.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,10 +14,39 @@ use super::super::{Effort, Options};
 use super::http::Client;
 use super::served::Served;
 
-const PROMISED_OF_BARE: f64 = 0.25;
 const PROMISED_OF_HUMAN_EVAL: f64 = 0.35;
 const PYTHON: &str = "/usr/bin/python3";
-const LINE: &str = "print(1)";
+
+/// An interpreter, and one line for it.
+struct Interpreter {
+    title: &'static str,
+    language: &'static str,
+    program: &'static str,
+    /// Before the line itself.
+    option: &'static str,
+    line: &'static str,
+    /// Through the daemon, of it alone.
+    promised: f64,
+}
+
+const INTERPRETERS: [Interpreter; 2] = [
+    Interpreter {
+        title: "Python",
+        language: "python",
+        program: PYTHON,
+        option: "-c",
+        line: "print(1)",
+        promised: 0.25,
+    },
+    Interpreter {
+        title: "Node",
+        language: "javascript",
+        program: "node",
+        option: "-e",
+        line: "console.log(1)",
+        promised: 0.4,
+    },
+];
 /// Beside the repository, where it is kept with other data.
 const HUMAN_EVAL: &str = "../shared/data/HumanEval.jsonl.gz";
 const CLIENTS: usize = 3;
@@ -29,20 +58,26 @@ pub(super) fn measure(
     options: Options,
     report: &mut Report,
 ) -> Result<(), String> {
-    if !Path::new(PYTHON).exists() {
-        eprintln!("there is no {PYTHON}; Python is not measured");
-        return Ok(());
-    }
     let served = Served::start(binary, options.privilege, "python", &["--pool", "auto"])?;
     let rounds = match options.effort {
         Effort::Quick => 100,
         Effort::Full => 400,
     };
-    for pause in [1, 20, 100] {
-        // With long pauses fewer say as much.
-        let rounds = rounds / (1 + pause / 20);
-        eprintln!("Python through the daemon and alone, {pause} ms apart, {rounds} rounds");
-        one_line(&served, pause, rounds, report)?;
+    for interpreter in &INTERPRETERS {
+        let title = interpreter.title;
+        if bare(interpreter.program, &["--version"]).is_err() {
+            eprintln!(
+                "there is no {}; {title} is not measured",
+                interpreter.program
+            );
+            continue;
+        }
+        for pause in [1, 20, 100] {
+            // With long pauses fewer say as much.
+            let rounds = rounds / (1 + pause / 20);
+            eprintln!("{title} through the daemon and alone, {pause} ms apart, {rounds} rounds");
+            one_line(&served, interpreter, pause, rounds, report)?;
+        }
     }
     let place = root.join(HUMAN_EVAL);
     if place.exists() {
@@ -53,12 +88,13 @@ pub(super) fn measure(
 
 fn one_line(
     served: &Served,
+    interpreter: &Interpreter,
     pause: usize,
     rounds: usize,
     report: &mut Report,
 ) -> Result<(), String> {
     let mut client = served.client()?;
-    let work = json!({ "language": "python", "code": LINE });
+    let work = json!({ "language": interpreter.language, "code": interpreter.line });
     let pause_time = Duration::from_millis(u64::try_from(pause).unwrap_or(1));
     let (mut through, mut alone) = (Vec::new(), Vec::new());
     for round in 0..WARM_UP + rounds {
@@ -67,7 +103,7 @@ fn one_line(
         let first = began.elapsed();
         std::thread::sleep(pause_time);
         let began = Instant::now();
-        bare(&["-c", LINE])?;
+        bare(interpreter.program, &[interpreter.option, interpreter.line])?;
         let second = began.elapsed();
         std::thread::sleep(pause_time);
         if round >= WARM_UP {
@@ -77,14 +113,15 @@ fn one_line(
     }
     let stats = |times| Stats::of(times).ok_or("no round was measured");
     let (through, alone) = (stats(through)?, stats(alone)?);
-    let what = |name: &str| format!("{name}, {pause} ms apart");
-    report.figure(what("Python by POST /execute, p50"), through.p50_ms, " ms");
-    report.figure(what("Python by POST /execute, p95"), through.p95_ms, " ms");
-    report.figure(what("Python alone, p50"), alone.p50_ms, " ms");
+    let title = interpreter.title;
+    let what = |name: &str| format!("{title} {name}, {pause} ms apart");
+    report.figure(what("by POST /execute, p50"), through.p50_ms, " ms");
+    report.figure(what("by POST /execute, p95"), through.p95_ms, " ms");
+    report.figure(what("alone, p50"), alone.p50_ms, " ms");
     report.promise(
-        what("Python by POST /execute, of Python alone"),
+        what("by POST /execute, of it alone"),
         through.p50_ms / alone.p50_ms,
-        PROMISED_OF_BARE,
+        interpreter.promised,
         "",
     );
     Ok(())
@@ -104,7 +141,7 @@ fn human_eval(served: &Served, place: &Path, report: &mut Report) -> Result<(), 
         for (i, program) in programs.iter().enumerate() {
             let file = dir.join(format!("{i}.py"));
             std::fs::write(&file, program).map_err(told)?;
-            bare(&[&file.display().to_string()])?;
+            bare(PYTHON, &[&file.display().to_string()])?;
         }
         let alone = began.elapsed();
         let began = Instant::now();
@@ -155,17 +192,18 @@ fn execute(client: &mut Client, work: &Value) -> Result<(), String> {
     Err(format!("{work} was answered with {status} {answer}"))
 }
 
-fn bare(arguments: &[&str]) -> Result<(), String> {
-    let status = Command::new(PYTHON)
+fn bare(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let status = Command::new(program)
         .args(arguments)
         .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()
-        .map_err(|error| format!("{PYTHON}: {error}"))?;
+        .map_err(|error| format!("{program}: {error}"))?;
     match status.success() {
         true => Ok(()),
-        false => Err(format!("{PYTHON} {arguments:?}: {status}")),
+        false => Err(format!("{program} {arguments:?}: {status}")),
     }
 }
 
