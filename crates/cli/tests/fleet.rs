@@ -41,7 +41,7 @@ struct Field {
 }
 
 impl Field {
-    fn new(desk: Desk, more: &[&str]) -> Option<Self> {
+    fn new(desk: Desk, silence: &str, more: &[&str]) -> Option<Self> {
         let nats = Nats::start()?;
         let field = Self { desk, nats };
         let url = field.nats.url();
@@ -53,7 +53,7 @@ impl Field {
             "--grace",
             "1s",
             "--heartbeat-timeout",
-            "1500ms",
+            silence,
         ];
         field.desk.ok(&[&quick, more].concat());
         Some(field)
@@ -138,7 +138,7 @@ fn ended(told: &Value) -> (&str, Vec<&str>) {
 
 #[test]
 fn two_workers_run_a_payload_their_signed_answers_are_compared_and_sigterm_drains() {
-    let Some(field) = Field::new(desk!(), &[]) else {
+    let Some(field) = Field::new(desk!(), "6s", &[]) else {
         return;
     };
     let mut workers = ["w1", "w2"].map(|name| field.worker(name));
@@ -190,7 +190,7 @@ fn two_workers_run_a_payload_their_signed_answers_are_compared_and_sigterm_drain
 
 #[test]
 fn work_of_a_worker_that_is_killed_is_done_by_another_and_the_dead_one_is_held_to_account() {
-    let Some(field) = Field::new(desk!(), &[]) else {
+    let Some(field) = Field::new(desk!(), "2500ms", &[]) else {
         return;
     };
     let first = field.worker("w1");
@@ -228,7 +228,7 @@ fn work_of_a_worker_that_is_killed_is_done_by_another_and_the_dead_one_is_held_t
 
 #[test]
 fn a_worker_that_was_stopped_past_its_time_finds_that_another_has_answered() {
-    let Some(field) = Field::new(desk!(), &[]) else {
+    let Some(field) = Field::new(desk!(), "2500ms", &[]) else {
         return;
     };
     let stopped = field.worker("w1");
@@ -267,7 +267,7 @@ fn a_worker_that_was_stopped_past_its_time_finds_that_another_has_answered() {
 
 #[test]
 fn a_server_that_dies_and_a_submitter_that_dies_lose_nothing() {
-    let Some(mut field) = Field::new(desk!(), &["--max-starts", "20"]) else {
+    let Some(mut field) = Field::new(desk!(), "2500ms", &["--max-starts", "20"]) else {
         return;
     };
     let _workers = ["w1", "w2", "w3"].map(|name| field.worker(name));

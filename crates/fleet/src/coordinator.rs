@@ -42,6 +42,8 @@ pub struct Coordinator {
     trust: Trust,
     watched: HashMap<(String, u32), Watched>,
     keys: HashMap<String, PublicKey>,
+    /// When we last looked at anybody.
+    looked: Instant,
 }
 
 /// A record with the job's payload.
@@ -59,6 +61,7 @@ impl Coordinator {
             trust,
             watched: HashMap::new(),
             keys: HashMap::new(),
+            looked: Instant::now(),
         }
     }
 
@@ -136,6 +139,15 @@ impl Coordinator {
         for watched in self.watched.values_mut() {
             watched.deaf(now);
         }
+    }
+
+    /// Whoever was stopped himself for a while has not heard what others said meanwhile.
+    fn notice_own_absence(&mut self) {
+        let enough = self.fleet.settings.heartbeat_timeout() / 2;
+        if self.looked.elapsed() > enough {
+            self.deaf();
+        }
+        self.looked = Instant::now();
     }
 
     /// Sees to one job once; the record when it has ended.

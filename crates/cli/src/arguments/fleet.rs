@@ -18,17 +18,19 @@ pub(crate) struct NatsArgs {
         long,
         value_name = "FILE",
         help_heading = "NATS",
+        global = true,
         env = "COFFERDAM_NATS_CREDS"
     )]
     pub(crate) nats_creds: Option<PathBuf>,
     /// Use TLS, and believe the authorities of this file too.
-    #[arg(long, value_name = "FILE", help_heading = "NATS")]
+    #[arg(long, value_name = "FILE", help_heading = "NATS", global = true)]
     pub(crate) nats_ca: Option<PathBuf>,
     /// A certificate of your own to show.
     #[arg(
         long,
         value_name = "FILE",
         help_heading = "NATS",
+        global = true,
         requires = "nats_key"
     )]
     pub(crate) nats_cert: Option<PathBuf>,
@@ -37,6 +39,7 @@ pub(crate) struct NatsArgs {
         long,
         value_name = "FILE",
         help_heading = "NATS",
+        global = true,
         requires = "nats_cert"
     )]
     pub(crate) nats_key: Option<PathBuf>,

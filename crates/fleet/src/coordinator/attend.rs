@@ -10,10 +10,15 @@ use jiff::Timestamp;
 use super::{Case, Coordinator, Trust};
 use crate::error::FleetError;
 use crate::judge::{self, Asked, Published, Rejection};
-use crate::model::{Advert, Carried, Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
+use crate::model::{
+    Advert, Carried, Claim, ClaimState, Failure, FailureKind, JobRecord, Slot, SlotEnd, Work,
+};
 use crate::names;
 use crate::store::{self, Seen};
 use crate::supervise::{Silent, Watched};
+
+/// An answer that does not count and is nobody's fault, such as that of a worker that was put into quarantine meanwhile, is asked of another; but not for ever.
+const BLAMELESS_REPLACEMENTS: u32 = 16;
 
 impl Coordinator {
     pub(super) async fn attend(
@@ -49,8 +54,11 @@ impl Coordinator {
             )
             .await?;
         }
-        if let SlotEnd::Rejected { worker, .. } = &end {
-            self.replace(case, &slot, worker);
+        if let SlotEnd::Rejected {
+            worker, offence, ..
+        } = &end
+        {
+            self.replace(case, &slot, worker, *offence);
         }
         if let Some(slot) = case.record.slots.get_mut(index) {
             slot.end = Some(end);
@@ -212,6 +220,7 @@ impl Coordinator {
         slot: &Slot,
         claim: Option<Seen<Claim>>,
     ) -> Result<Option<SlotEnd>, FleetError> {
+        self.notice_own_absence();
         let now = Instant::now();
         let job = case.record.job.clone();
         let is_late = Timestamp::now() > case.record.deadline;
@@ -237,9 +246,13 @@ impl Coordinator {
         }
         let key = names::claim_key(&job, slot.number);
         match &claim.value.state {
-            ClaimState::Dead { reason } => Ok(Some(SlotEnd::Dead {
-                reason: reason.clone(),
-            })),
+            ClaimState::Dead { reason } => {
+                let work = work_of(&case.record, slot);
+                self.fleet.bury(work, &claim.value, reason).await?;
+                Ok(Some(SlotEnd::Dead {
+                    reason: reason.clone(),
+                }))
+            }
             ClaimState::Answered { worker } if unanswered => Ok(Some(SlotEnd::Rejected {
                 worker: worker.clone(),
                 offence: None,
@@ -308,17 +321,7 @@ impl Coordinator {
         claim.state = ClaimState::Dead {
             reason: reason.clone(),
         };
-        let record = &case.record;
-        let work = Work {
-            job: record.job.clone(),
-            slot: slot.number,
-            tenant: record.tenant.clone(),
-            class: record.class.clone(),
-            digest: record.digest,
-            payload: record.payload.clone(),
-            excluded: slot.excluded.clone(),
-            deadline: record.deadline,
-        };
+        let work = work_of(&case.record, slot);
         let written = match revision {
             Some(revision) => store::swap(&self.fleet.claims, key, &claim, revision).await?,
             None => store::create(&self.fleet.claims, key, &claim).await?,
@@ -359,11 +362,17 @@ impl Coordinator {
     }
 
     /// Asks another worker, as often as that is done.
-    fn replace(&self, case: &mut Case<'_>, slot: &Slot, offender: &str) {
-        let is_rejected = |slot: &&Slot| matches!(slot.end, Some(SlotEnd::Rejected { .. }));
-        let rejected = case.record.slots.iter().filter(is_rejected).count();
-        let most =
-            u64::from(self.fleet.settings.max_replacements) * u64::from(case.record.replicas);
+    fn replace(&self, case: &mut Case<'_>, slot: &Slot, offender: &str, offence: Option<Offence>) {
+        let of_kind = |slot: &&Slot| match &slot.end {
+            Some(SlotEnd::Rejected { offence: known, .. }) => known.is_some() == offence.is_some(),
+            Some(SlotEnd::Valid { .. } | SlotEnd::Dead { .. } | SlotEnd::Abandoned) | None => false,
+        };
+        let rejected = case.record.slots.iter().filter(of_kind).count();
+        let each = match offence {
+            Some(_) => self.fleet.settings.max_replacements,
+            None => BLAMELESS_REPLACEMENTS,
+        };
+        let most = u64::from(each) * u64::from(case.record.replicas);
         if u64::try_from(rejected).is_ok_and(|rejected| rejected >= most) {
             return;
         }
@@ -399,6 +408,19 @@ impl Claim {
         if !self.excluded.iter().any(|name| name == worker) {
             self.excluded.push(worker.to_owned());
         }
+    }
+}
+
+fn work_of(record: &JobRecord, slot: &Slot) -> Work {
+    Work {
+        job: record.job.clone(),
+        slot: slot.number,
+        tenant: record.tenant.clone(),
+        class: record.class.clone(),
+        digest: record.digest,
+        payload: record.payload.clone(),
+        excluded: slot.excluded.clone(),
+        deadline: record.deadline,
     }
 }
 

@@ -115,6 +115,9 @@ impl Attempt<'_> {
             return Ok(false);
         }
         let Some(revision) = self.write(&key, &claim, revision).await? else {
+            // Somebody was faster; another slot of this job is still for us.
+            let taken = names::taken_key(&self.work.job, &self.shared.worker.name);
+            store::remove(&fleet.claims, &taken).await?;
             self.acknowledge(AckKind::Nak(Some(LATER))).await?;
             return Ok(false);
         };
@@ -341,13 +344,14 @@ impl Attempt<'_> {
         revision: Option<u64>,
         reason: &str,
     ) -> Result<(), FleetError> {
+        if self.write(key, &claim, revision).await?.is_none() {
+            return self.acknowledge(AckKind::Nak(Some(LATER))).await;
+        }
+        // A coordinator that finds the claim dead sends the letter again, in case this one gets lost.
         let fleet = &self.shared.worker.fleet;
         fleet.bury(self.work.clone(), &claim, reason).await?;
-        if self.write(key, &claim, revision).await?.is_some() {
-            self.note("dead", reason.to_owned(), Vec::new()).await;
-            return self.acknowledge(AckKind::Term).await;
-        }
-        self.acknowledge(AckKind::Nak(Some(LATER))).await
+        self.note("dead", reason.to_owned(), Vec::new()).await;
+        self.acknowledge(AckKind::Term).await
     }
 
     async fn write(

@@ -6,14 +6,14 @@ use cofferdam_testkit::nats::Nats;
 use serde_json::json;
 
 use crate::world::{
-    Manner, connect, ended, hand, payload, quick, runtime, submit, submit_as, until,
+    Manner, calm, connect, ended, hand, payload, quick, runtime, submit, submit_as, until,
 };
 
 #[test]
 fn three_replicas_go_to_three_workers_and_agree() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let _hands = ["a", "b", "c"].map(|name| hand(&nats, name, Manner::Honest));
         let sealed = payload("a sum", json!({}));
         assert_eq!(submit(&fleet, &sealed, 3).await.unwrap(), Accepted::Now);
@@ -48,7 +48,7 @@ fn three_replicas_go_to_three_workers_and_agree() {
 fn another_payload_under_the_same_id_is_refused() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let one = payload("one", json!({"payload_id": "SAME"}));
         let other = payload("other", json!({"payload_id": "SAME"}));
         assert_eq!(submit(&fleet, &one, 1).await.unwrap(), Accepted::Now);
@@ -66,7 +66,7 @@ fn another_payload_under_the_same_id_is_refused() {
 fn what_is_too_large_for_a_message_lies_in_the_object_store() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let _hand = hand(&nats, "a", Manner::Honest);
         let input = "i".repeat(2 << 20);
         let task = json!({"kind": "command", "argv": ["/bin/true"], "stdin": input});
@@ -98,7 +98,7 @@ fn what_is_too_large_for_a_message_lies_in_the_object_store() {
 fn a_tenant_with_much_work_does_not_keep_another_waiting() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let many: Vec<_> = (0..8).map(|_| payload("takes 20", json!({}))).collect();
         for sealed in &many {
             submit_as(&fleet, sealed, 1, "much", false).await.unwrap();
@@ -132,7 +132,7 @@ fn a_tenant_with_much_work_does_not_keep_another_waiting() {
 fn work_waits_for_a_worker_that_can_hold_its_limits() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let small = hand(&nats, "small", Manner::Honest);
         let sealed = payload("much memory", json!({"max_memory_mb": 2048}));
         let fits = payload("little memory", json!({}));
@@ -150,9 +150,9 @@ fn work_waits_for_a_worker_that_can_hold_its_limits() {
 fn what_nobody_can_do_is_laid_aside_with_the_reason_and_can_be_done_again() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let refusing = hand(&nats, "no", Manner::Refuses);
-        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(2500);
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(5);
         let sealed = payload("never", json!({"deadline": soon.to_string()}));
         submit(&fleet, &sealed, 1).await.unwrap();
         let record = ended(&fleet, &sealed).await;
@@ -213,7 +213,7 @@ fn what_nobody_can_do_is_laid_aside_with_the_reason_and_can_be_done_again() {
 fn a_worker_that_is_drained_finishes_and_takes_nothing_new() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let worker = hand(&nats, "a", Manner::Honest);
         let first = payload("takes 700", json!({}));
         submit(&fleet, &first, 1).await.unwrap();

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::world::{
-    Key, Manner, connect, ended, hand, payload, quick, runtime, submit, submit_as, until,
+    Key, Manner, calm, connect, ended, hand, payload, quick, runtime, submit, submit_as, until,
 };
 
 #[test]
@@ -25,7 +25,7 @@ fn an_answer_that_does_not_hold_is_rejected_its_worker_quarantined_and_another_a
     ] {
         let Some(nats) = Nats::start() else { return };
         runtime().block_on(async {
-            let fleet = connect(&nats, Some(quick())).await;
+            let fleet = connect(&nats, Some(calm())).await;
             let liar = hand(&nats, "liar", manner);
             let sealed = payload("anything", json!({}));
             submit(&fleet, &sealed, 1).await.unwrap();
@@ -60,7 +60,7 @@ fn an_answer_that_does_not_hold_is_rejected_its_worker_quarantined_and_another_a
 fn a_run_beyond_its_limits_that_is_not_admitted_is_no_quarantine_and_no_answer() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let over = hand(&nats, "over", Manner::OverLimits);
         let sealed = payload("anything", json!({}));
         submit(&fleet, &sealed, 1).await.unwrap();
@@ -78,7 +78,7 @@ fn a_run_beyond_its_limits_that_is_not_admitted_is_no_quarantine_and_no_answer()
 fn the_minority_is_named_and_a_tie_fails_without_blame() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let _hands = [("a", Manner::Honest), ("liar", Manner::Lies)]
             .map(|(name, manner)| hand(&nats, name, manner));
         let ledger = LocalLedger::new(&fleet);
@@ -119,7 +119,7 @@ fn the_minority_is_named_and_a_tie_fails_without_blame() {
 fn a_check_that_does_not_agree_asks_a_third_who_says_who_lied() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let _hands = [
             ("a", Manner::Honest),
             ("b", Manner::Honest),
