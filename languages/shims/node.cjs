@@ -205,6 +205,7 @@ function awaitWord() {
     }
     return bytes;
   };
+  warmUp();
   writeSync(1, ".");
   const [, directory, count, ...texts] = read(read(4).readUInt32LE()).toString().split("\0");
   const words = texts.slice(0, Number(count));
@@ -215,6 +216,15 @@ function awaitWord() {
   process.chdir(directory);
   writeSync(1, ".");
   read(1);
+}
+
+// What the first line that a program prints would load and compile. Standard output itself is left alone: once it is a stream, it is another for children too.
+function warmUp() {
+  const { Writable } = require("stream");
+  require("net");
+  require("tty");
+  const nowhere = new Writable({ write: (chunk, encoding, done) => done() });
+  new console.Console(nowhere).log(1, "a", { a: [1] });
 }
 
 if (process.argv.length === 3 && process.argv[2] === "wait") awaitWord();

@@ -21,7 +21,7 @@ use rustix::process::Resource;
 
 use crate::error::EngineError;
 use crate::host::Host;
-use crate::interpreter::Interpreter;
+use crate::interpreter::{Interpreter, Way};
 use crate::plan::Evidence;
 use crate::stand::Waste;
 use nursery::Nursery;
@@ -73,6 +73,8 @@ struct Shared {
     nursery: Nursery,
     state: Mutex<State>,
     wake: Condvar,
+    /// Told when a sandbox stands.
+    came: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -86,6 +88,8 @@ struct State {
     stopping: bool,
     /// A run has just begun: nothing is built beside it before this, or before it ends, or before somebody lacks a sandbox.
     rest_until: Option<Instant>,
+    /// How many wait for a sandbox that is being built.
+    awaited: usize,
 }
 
 /// What a pool has done so far, and what waits in it.
@@ -123,6 +127,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
 /// Most runs are over before this, and have the processors to themselves.
 const REST: Duration = Duration::from_millis(5);
+/// A copy is made sooner than an interpreter starts.
+const WORTH_WAITING: Duration = Duration::from_millis(10);
 /// More than these wait for the pool's thread only where it does not keep up; then whoever leaves more takes the time.
 const MOST_WASTE: usize = 32;
 /// What is asked for once is not built ahead, and of so many kinds the one that was not asked for longest makes place: nobody fills the pool with what nobody wants.
@@ -151,6 +157,7 @@ impl Pool {
             nursery: Nursery::new(interpreters),
             state: Mutex::default(),
             wake: Condvar::new(),
+            came: Condvar::new(),
         });
         let of_thread = Arc::clone(&shared);
         let keeper = std::thread::Builder::new()
@@ -165,35 +172,34 @@ impl Pool {
     /// A sandbox that stands and has what the request wants around its program; `None` when there is none, and then the next one who asks the like may find one.
     pub fn seat(&self, request: &Request, evidence: Evidence, private: Private) -> Option<Seat> {
         let (shape, bounds) = self.shared.shape(request, evidence, private)?;
+        let is_copy = shape
+            .interpreter
+            .as_ref()
+            .is_some_and(|interpreter| interpreter.way == Way::Copy);
         let mut state = self.shared.state();
         let now = Instant::now();
-        let kind = state.kind(shape, now)?;
+        let kind = state.kind(shape.clone(), now)?;
         kind.last_asked = now;
         kind.bounds = bounds;
-        let mut dead = Vec::new();
-        let seat = loop {
-            match kind.ready.pop_front() {
-                Some(seat) if !seat.is_alive() => dead.push(seat),
-                found => break found,
-            }
-        };
+        let mut seat = state.take(&shape);
         if seat.is_none() {
+            let kind = state.kind(shape.clone(), now)?;
             kind.misses += 1;
             if kind.misses > 1 {
                 kind.wanted = kind.wanted.saturating_mul(2).max(1);
             }
+            let will_come = is_copy && kind.wanted > 0 && kind.not_before <= now;
+            state.rest_until = None;
+            if will_come {
+                (state, seat) = self.shared.await_seat(state, &shape, now + WORTH_WAITING);
+            }
         }
-        // Their end takes time, which the pool's thread has.
-        state.discarded.append(&mut dead);
         match &seat {
             Some(_) => {
                 state.figures.taken += 1;
-                state.rest_until = Some(now + REST);
+                state.rest_until = Some(Instant::now() + REST).filter(|_| state.awaited == 0);
             }
-            None => {
-                state.figures.missed += 1;
-                state.rest_until = None;
-            }
+            None => state.figures.missed += 1,
         }
         drop(state);
         self.shared.wake.notify_one();
@@ -242,6 +248,18 @@ impl State {
         self.kinds.get_mut(at)
     }
 
+    /// One of a kind that lives.
+    fn take(&mut self, shape: &Shape) -> Option<Seat> {
+        let kind = self.kinds.iter_mut().find(|kind| kind.shape == *shape)?;
+        loop {
+            match kind.ready.pop_front() {
+                // Its end takes time, which the pool's thread has.
+                Some(seat) if !seat.is_alive() => self.discarded.push(seat),
+                found => return found,
+            }
+        }
+    }
+
     /// The kind that was not asked for longest; one that is just being built for stays.
     fn forget_one(&mut self) {
         let kinds = self.kinds.iter().enumerate();
@@ -274,6 +292,30 @@ impl State {
 }
 
 impl Shared {
+    /// Waits for one that is being built.
+    fn await_seat<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        shape: &Shape,
+        until: Instant,
+    ) -> (MutexGuard<'a, State>, Option<Seat>) {
+        state.awaited += 1;
+        self.wake.notify_one();
+        let seat = loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break None;
+            }
+            let waited = self.came.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(seat) = state.take(shape) {
+                break Some(seat);
+            }
+        };
+        state.awaited -= 1;
+        (state, seat)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -283,7 +325,12 @@ impl Shared {
         let mut state = self.state();
         while !state.stopping {
             let now = Instant::now();
-            let old = (self.old(&mut state, now), std::mem::take(&mut state.waste));
+            // Who waits for a sandbox does not wait for the end of others.
+            let waste = match state.awaited > 0 && state.waste.len() < MOST_WASTE / 2 {
+                true => Vec::new(),
+                false => std::mem::take(&mut state.waste),
+            };
+            let old = (self.old(&mut state, now), waste);
             if !old.0.is_empty() || !old.1.is_empty() {
                 drop(state);
                 drop(old);
@@ -381,7 +428,10 @@ impl Shared {
         };
         kind.coming = kind.coming.saturating_sub(1);
         match built {
-            Ok(seat) => kind.ready.push_back(seat),
+            Ok(seat) => {
+                kind.ready.push_back(seat);
+                self.came.notify_all();
+            }
             // Whoever runs cold meets the same trouble, and tells it.
             Err(_) => kind.not_before = now + AFTER_A_FAILURE,
         }

@@ -72,6 +72,7 @@ impl Served {
     }
 
     /// Nothing runs, nothing waits, and what has run is history.
+    /// Also nothing waits in its pool any more, which takes a minute: what is kept ready on purpose is not what a load leaves behind.
     pub(super) fn await_idle(&self) -> Result<(), String> {
         until("the daemon is idle", || {
             let health = self.health()?;
@@ -79,7 +80,8 @@ impl Served {
             let is_idle =
                 count("active_executions") == Some(0) && count("queued_executions") == Some(0);
             let work = entries(&self.data.join("work"));
-            (is_idle && work == 0 && self.journals() == 0).then_some(())
+            let is_clear = work == 0 && self.journals() == 0 && self.ready()? == 0.0;
+            (is_idle && is_clear).then_some(())
         })
     }
 
@@ -143,6 +145,18 @@ impl Served {
             .map(|entry| entry.path())
             .filter(is_journal)
             .count()
+    }
+
+    /// How many sandboxes stand ready.
+    fn ready(&self) -> Option<f64> {
+        let mut client = self.client().ok()?;
+        client.send("GET", "/metrics", None).ok()?;
+        let (_, text) = client.receive().ok()?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("cofferdam_pool_waiting "));
+        line.map_or(Some(0.0), |figure| figure.trim().parse().ok())
     }
 
     fn health(&self) -> Option<Value> {
