@@ -140,15 +140,9 @@ fn capabilities() -> Result<Capabilities, Failure> {
         Catalogue::builtin().map_err(|bad| Failure::new(ErrorCode::Internal, bad.to_string()))?;
     let mut languages = Vec::new();
     for language in catalogue.all() {
-        let is_there = |program: &&str| Path::new("/usr/bin").join(program).exists();
-        let works = |programs: Vec<&str>| {
-            !programs.is_empty() && programs.iter().all(|program| is_there(&program))
-        };
-        if language
-            .toolchains
-            .iter()
-            .any(|toolchain| works(vec![toolchain.program()]))
-        {
+        let is_there = |program: &str| Path::new("/usr/bin").join(program).exists();
+        let mut toolchains = language.toolchains.iter();
+        if toolchains.any(|toolchain| toolchain.programs().into_iter().all(is_there)) {
             languages.push(language.name.clone());
             languages.extend(language.aliases.iter().cloned());
         }
