@@ -12,6 +12,8 @@ use crate::process::{self, Process};
 
 /// The testkit's own directories.
 pub(crate) const OWN_PREFIX: &str = "cdtest-";
+/// Of somebody who measures on the same machine.
+const BENCHMARKS: &str = "cofferdam-bench-";
 /// The kernel takes namespaces and empty groups apart in its own time.
 const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
@@ -206,7 +208,8 @@ fn is_ours(path: &Path) -> bool {
     let owner = std::fs::symlink_metadata(path)
         .map(|found| found.uid())
         .unwrap_or_default();
-    !name.starts_with(OWN_PREFIX) && (name.contains("cofferdam") || SANDBOX_UIDS.contains(&owner))
+    let is_known = name.starts_with(OWN_PREFIX) || name.starts_with(BENCHMARKS);
+    !is_known && (name.contains("cofferdam") || SANDBOX_UIDS.contains(&owner))
 }
 
 /// Namespaces that were seen while a run lived, and that a process still is in or holds open. The kernel gives their numbers out again, so what belongs to

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use crate::host::Host;
+
 /// The daemon.
 #[derive(Debug)]
 pub struct Dockerd {
@@ -62,6 +64,8 @@ impl Dockerd {
         command.args(["--iptables=false", "--ip6tables=false"]);
         command.args(["--ip-forward=false", "--ip-masq=false"]);
         command.args(flags);
+        // It outlives what a test's runs may leave behind, and is none of it.
+        command.env(Host::MARK, "of-the-daemon");
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let daemon = command.spawn().unwrap();
         let mut docker = Self {
@@ -85,6 +89,13 @@ impl Dockerd {
 
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// As members of the daemon's group may: everybody on this machine uses it.
+    pub fn let_everybody_in(&self) {
+        let open = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(self.dir.path(), open(0o755)).unwrap();
+        fs::set_permissions(self.socket(), open(0o666)).unwrap();
     }
 
     /// What Docker's own client prints.

@@ -16,6 +16,8 @@ pub enum Hostile {
     Calls,
     /// Fills disks: `disk WAY DIR MIB`.
     Disk,
+    /// Tries to get out: `reach tcp|udp ADDRESS PORT`.
+    Reach,
     /// Holds up forks all over the machine: `migrate PROCS PROCS THREADS`. For the host, not for a sandbox.
     Migrate,
 }
@@ -34,6 +36,7 @@ impl Hostile {
             Self::Tree => ("tree", include_str!("hostile/tree.c")),
             Self::Calls => ("calls", include_str!("hostile/calls.c")),
             Self::Disk => ("disk", include_str!("hostile/disk.c")),
+            Self::Reach => ("reach", include_str!("hostile/reach.c")),
             Self::Migrate => ("migrate", include_str!("hostile/migrate.c")),
         }
     }
@@ -74,6 +77,15 @@ impl Compiled {
 
     pub fn inside(&self) -> String {
         format!("/hostile/{}", self.name)
+    }
+
+    /// The value of `--workspace` that shows it inside.
+    pub fn workspace(&self) -> String {
+        format!("{}:ro", self.dir.display())
+    }
+
+    pub fn in_workspace(&self) -> String {
+        format!("/work/{}", self.name)
     }
 
     pub fn on_host(&self) -> PathBuf {

@@ -1,6 +1,7 @@
 //! A registry of images of a test's own, on loopback.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::docker::{skip, which};
@@ -22,12 +23,21 @@ impl Registry {
         Self::start_with("")
     }
 
+    /// One whose images are in `data`, with these lines in the section `http` of its configuration and these sections.
+    pub fn start_in(data: &Path, http: &str, sections: &str) -> Option<Self> {
+        Self::start_at(Some(data), http, sections)
+    }
+
     /// One that wants the user `me` with the password `secret`.
     pub fn start_with_password() -> Option<Self> {
         Self::start_with("auth: { htpasswd: { realm: test, path: PASSWORDS } }\n")
     }
 
     fn start_with(more: &str) -> Option<Self> {
+        Self::start_at(None, "", more)
+    }
+
+    fn start_at(data: Option<&Path>, http: &str, more: &str) -> Option<Self> {
         if which("docker-registry").is_none() {
             return skip("docker-registry");
         }
@@ -37,9 +47,10 @@ impl Registry {
         let address = port.local_addr().unwrap().to_string();
         drop(port);
         let config = dir.path().join("config.yml");
-        let data = dir.path().join("data");
+        let own = dir.path().join("data");
+        let data = data.unwrap_or(&own);
         let text = format!(
-            "version: 0.1\nstorage: {{ filesystem: {{ rootdirectory: {} }} }}\nhttp: {{ addr: \"{address}\" }}\n",
+            "version: 0.1\nstorage: {{ filesystem: {{ rootdirectory: {} }} }}\nhttp:\n  addr: \"{address}\"\n{http}",
             data.display()
         );
         let passwords = dir.path().join("passwords");

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: our figures beside those of a bare process and of bubblewrap, measured in one interleaved run, and the
 //! promises they must keep. Noise of the machine hits every contestant alike; a figure alone means little, a ratio does.
 
+mod backends;
 mod contestant;
 mod daemon;
 mod flood;
@@ -42,6 +43,8 @@ enum Subject {
     Daemon,
     /// Programs in WebAssembly, which need no other binary.
     Wasm,
+    /// Walls that others build.
+    Backends,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,10 +70,11 @@ impl Options {
                 "--unprivileged" => options.privilege = Privilege::Dropped,
                 "--daemon" => options.subject = Subject::Daemon,
                 "--wasm" => options.subject = Subject::Wasm,
+                "--backends" => options.subject = Subject::Backends,
                 "--soak" => options.soak = Some(time(flags.next().copied().unwrap_or_default())?),
                 other => {
                     return Err(format!(
-                        "bench has no flag `{other}`; it has --quick, --json, --unprivileged, --daemon, --wasm and --soak TIME"
+                        "bench has no flag `{other}`; it has --quick, --json, --unprivileged, --daemon, --wasm, --backends and --soak TIME"
                     ));
                 }
             }
@@ -123,6 +127,9 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
 
 fn measure_binary(root: &Path, options: Options, report: &mut Report) -> Result<(), String> {
     let binary = Binary::build(root)?;
+    if options.subject == Subject::Backends {
+        return backends::measure(root, &binary, options, report);
+    }
     if options.subject == Subject::Everything {
         latency::measure(&binary, options, report)?;
         memory::measure(&binary, options, report)?;
@@ -130,6 +137,7 @@ fn measure_binary(root: &Path, options: Options, report: &mut Report) -> Result<
         flood::measure(&binary, options, report)?;
         throughput::measure(&binary, options, report)?;
         wasm::measure(root, options, report)?;
+        backends::measure(root, &binary, options, report)?;
     }
     daemon::measure(root, &binary, options, report)
 }

@@ -27,7 +27,7 @@ struct Finding {
 const FINDINGS: &str = "COFFERDAM_CONFORMANCE_FINDINGS";
 const PAGE: &str = "docs/conformance.md";
 /// Backends in the order in which people meet them; others follow by name.
-const ORDER: [&str; 4] = ["native", "bubblewrap", "gvisor", "host"];
+const ORDER: [&str; 6] = ["native", "bubblewrap", "gvisor", "docker", "wasm", "host"];
 
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     install::packages()?;
@@ -37,7 +37,8 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     fs::create_dir(&dir).map_err(failed)?;
     let ran = watch(
         cargo(root)
-            .args(["nextest", "run", "--package", "cofferdam", "--no-fail-fast"])
+            // As all tests are built, so that nothing is built twice.
+            .args(["nextest", "run", "--workspace", "--no-fail-fast"])
             .args(["-E", "binary(conformance)"])
             .env(FINDINGS, &dir),
     );

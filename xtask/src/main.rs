@@ -22,7 +22,7 @@ const HELP: &str = "\
 cargo xtask test [-- NEXTEST ARGS]   install what the tests need, then formatting, lints, tidy, doc tests and all tests
 cargo xtask tidy                     check what the compiler cannot: file heads and sizes, crate arrows, links, proofs
 cargo xtask generate [--check]       write the generated files, or only say whether they are current
-cargo xtask bench [--quick] [--json] [--unprivileged] [--daemon] [--wasm] [--soak TIME]
+cargo xtask bench [--quick] [--json] [--unprivileged] [--daemon] [--wasm] [--backends] [--soak TIME]
                                      measure against bare processes and bubblewrap; fails when a promise is broken
 cargo xtask bench peers [--quick] [--rounds N] [--out DIR]
                                      measure against every sandbox that can be had; writes docs/benchmarks/peers.{json,svg}

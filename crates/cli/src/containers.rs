@@ -12,7 +12,7 @@ use crate::arguments::{ContainerArgs, Places};
 use crate::config::{self, DockerFlags, Flags, Merged, Sources};
 use crate::failure::Failure;
 
-pub(crate) use daemon::{Settings, backends, examine};
+pub(crate) use daemon::{Settings, backends, examine, of_configuration};
 
 pub(crate) fn flags(args: &ContainerArgs) -> DockerFlags {
     DockerFlags {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use cofferdam_contract::codes;
 use cofferdam_contract::request::BackendName;
-use cofferdam_engine::doctor::{self, Exactness, Finding, LimitFinding, Mark, Report};
+use cofferdam_engine::doctor::{self, Exactness, Finding, LimitFinding, Mark, NotGiven, Report};
 use cofferdam_engine::host::Host;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
@@ -133,6 +133,17 @@ fn table(report: &Report, docker: &Finding, paint: Paint) -> String {
     let backends = report.backends.iter().chain([docker]);
     let mut rows: Vec<Row> = backends.map(layer_row).collect();
     section(&mut text, "OTHER BACKENDS", &mut rows, paint);
+    if !report.not_given.is_empty() {
+        text.push_str("\nNOT PROMISED\n");
+    }
+    for NotGiven {
+        backend,
+        promise,
+        why,
+    } in &report.not_given
+    {
+        let _ = writeln!(text, "  {backend:10}  {promise}: {why}");
+    }
     let sum = if report.works {
         "`cofferdam run` works here with its defaults."
     } else {
@@ -262,6 +273,11 @@ mod tests {
                 why: Some("there is no `bwrap`".to_owned()),
                 fix: None,
             }],
+            not_given: vec![NotGiven {
+                backend: "docker",
+                promise: "refusals are recorded",
+                why: "nobody listens",
+            }],
             took_ms: 1.0,
         }
     }
@@ -295,6 +311,9 @@ OTHER BACKENDS
   missing  bubblewrap  -
            why: there is no `bwrap`
   ok       docker      20.10
+
+NOT PROMISED
+  docker      refusals are recorded: nobody listens
 
 `cofferdam run` works here with its defaults.
 ";

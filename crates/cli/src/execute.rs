@@ -170,14 +170,9 @@ pub(crate) fn answer(
     }
     let host = Host::detect();
     let code = match &sealed.payload().task {
-        Task::Source(task) => Some(code(task, &place, dir, &host)?),
+        Task::Source(task) => Some(code(task, &place, dir, (&host, image))?),
         Task::Command(_) | Task::Wasm(_) | Task::Project(_) => None,
     };
-    if code.is_some() && image.is_some() {
-        let message =
-            "--image: source tasks run with the interpreters of this machine; leave it out";
-        return Err(Failure::new(ErrorCode::BackendUnsupportedTask, message));
-    }
     let mut request = match &code {
         Some(code) => source_request(sealed, place, code),
         None => sealed.to_request(place).map_err(|unsupported| {
@@ -202,7 +197,7 @@ pub(crate) fn answer(
         return Err(Failure::new(ErrorCode::Internal, "nothing ends this run"));
     };
     if let Some(code) = &code
-        && let Some(mut failed) = code.failed_compile(&host, cancel)?
+        && let Some(mut failed) = code.failed_compile((&host, image), cancel)?
     {
         failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
         return Ok((envelope(sealed, &failed, worker.id)?, failed));
@@ -213,6 +208,7 @@ pub(crate) fn answer(
             Task::Command(_) | Task::Source(_) | Task::Project(_) => None,
         },
         seed: worker.seed,
+        image: None,
     };
     let record = containers::backends(dir, docker).run(
         None,
@@ -242,7 +238,7 @@ fn code(
     task: &SourceTask,
     place: &RunPlace,
     dir: Option<&DataDir>,
-    host: &Host,
+    on: language::On<'_>,
 ) -> Result<Prepared, Failure> {
     let unsupported = |message: &str| Failure::new(ErrorCode::BackendUnsupportedTask, message);
     if place.backend != BackendName::Native {
@@ -260,7 +256,7 @@ fn code(
         Failure::problem("--data-dir", "", fix)
     })?;
     let source = Source::script(task.code.clone());
-    language::prepare_source(&task.language, &source, dir, host)
+    language::prepare_source(&task.language, &source, dir, on)
         .map_err(|failure| failure.with_code(ErrorCode::BackendUnsupportedTask))
 }
 

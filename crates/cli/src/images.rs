@@ -117,9 +117,13 @@ fn pull(
             false => StoreName::Native,
         });
     if to == StoreName::Docker {
-        if args.plain_http || args.credentials.is_some() {
+        if args.plain_http || args.credentials.is_some() || args.ca.is_some() {
             let fix = "is for our own store, and this goes to the container daemon, which has settings of its own; add --store native";
-            return Err(Failure::problem("--plain-http, --credentials", "", fix));
+            return Err(Failure::problem(
+                "--plain-http, --credentials, --ca",
+                "",
+                fix,
+            ));
         }
         let pulled = daemon::pull(&args.image, settings)?;
         return told(&pulled, args.json);
@@ -131,6 +135,7 @@ fn pull(
             false => Transport::Encrypted,
         },
         credentials: args.credentials.clone(),
+        authority: args.ca.clone(),
         progress: Some(bar("pulling")),
     };
     let got = registry::pull(&store()?, &name, &how, &bounds(&args.bounds))?;

@@ -11,6 +11,7 @@ use cofferdam_contract::record::{CapturedStream, RunRecord};
 use cofferdam_contract::request::{Grant, Request, Workspace, WorkspaceAccess};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{self, OnLimit, Streams};
+use cofferdam_images::Rootfs;
 use cofferdam_store::private_dir::{self, PrivateDir};
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::{
@@ -27,6 +28,9 @@ pub(crate) struct Prepared {
     dir: PrivateDir,
 }
 
+/// This machine, and the image whose programs are used instead of its own.
+pub(crate) type On<'a> = (&'a Host, Option<&'a Rootfs>);
+
 /// How much of what a compiler or a probe says is kept.
 const KEPT: usize = 256 << 10;
 
@@ -36,7 +40,7 @@ pub(crate) fn prepare(
     args: &RunArgs,
     first_event: Option<&serde_json::Value>,
     data_dir: &DataDir,
-    host: &Host,
+    on: On<'_>,
 ) -> Result<Prepared, Failure> {
     let mut source = source(args)?;
     if let Some(event) = first_event {
@@ -44,7 +48,7 @@ pub(crate) fn prepare(
             event: event.clone(),
         };
     }
-    prepare_source(name, &source, data_dir, host)
+    prepare_source(name, &source, data_dir, on)
 }
 
 /// The same for code that came another way.
@@ -52,14 +56,14 @@ pub(crate) fn prepare_source(
     name: &str,
     source: &Source,
     data_dir: &DataDir,
-    host: &Host,
+    on: On<'_>,
 ) -> Result<Prepared, Failure> {
     let catalogue =
         Catalogue::builtin().map_err(|bad| Failure::new(ErrorCode::Internal, bad.to_string()))?;
     let language = catalogue
         .find(name)
         .map_err(|unknown| Failure::new(ErrorCode::InputInvalid, unknown.to_string()))?;
-    let toolchain = choose(language, source, host)?;
+    let toolchain = choose(language, source, on)?;
     let job = plan(language, toolchain, source)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
     private_dir::sweep_best_effort(data_dir);
@@ -82,10 +86,10 @@ impl Prepared {
     /// Compiles, if the language is compiled. What a compiler refuses is told as it told it, with its own exit code.
     pub(crate) fn compile(
         &self,
-        host: &Host,
+        on: On<'_>,
         cancel: BorrowedFd<'_>,
     ) -> Result<Option<ExitCode>, Failure> {
-        let Some(record) = self.failed_compile(host, cancel)? else {
+        let Some(record) = self.failed_compile(on, cancel)? else {
             return Ok(None);
         };
         for stream in [&record.stdout, &record.stderr] {
@@ -97,14 +101,14 @@ impl Prepared {
     /// How compiling failed; `None` where it went well, or there was nothing to compile.
     pub(crate) fn failed_compile(
         &self,
-        host: &Host,
+        on: On<'_>,
         cancel: BorrowedFd<'_>,
     ) -> Result<Option<RunRecord>, Failure> {
         let Some(step) = &self.job.compile else {
             return Ok(None);
         };
         let limits = step.needs.raise(&Limits::DEFAULT);
-        let record = carry_out(step, limits, Some(self.workspace()), host, Some(cancel))?;
+        let record = carry_out(step, limits, Some(self.workspace()), on, Some(cancel))?;
         Ok((record.exit_code != Some(0)).then_some(record))
     }
 
@@ -217,7 +221,7 @@ fn read(path: &std::path::Path) -> Result<String, Failure> {
 fn choose<'a>(
     language: &'a Language,
     source: &Source,
-    host: &Host,
+    on: On<'_>,
 ) -> Result<&'a Toolchain, Failure> {
     let wants_handler = !matches!(source.mode, Mode::Script);
     let mut reasons = Vec::new();
@@ -226,28 +230,33 @@ fn choose<'a>(
             reasons.push(format!("{} has no handlers", toolchain.program()));
             continue;
         }
-        match probe(toolchain, host) {
+        match probe(toolchain, on) {
             Ok(()) => return Ok(toolchain),
             Err(why) => reasons.push(why),
         }
     }
-    let message = format!(
-        "--language: {} does not work here: {}; install one of them where the sandbox sees it, below /usr",
-        language.name,
-        reasons.join("; ")
-    );
+    let (name, reasons) = (&language.name, reasons.join("; "));
+    let message = match on.1 {
+        None => format!(
+            "--language: {name} does not work here: {reasons}; install one of them where the sandbox sees it, below /usr"
+        ),
+        Some(_) => format!(
+            "--language: {name} does not work in the image: {reasons}; use an image that has one of them"
+        ),
+    };
     Err(Failure::new(ErrorCode::BackendUnsupportedTask, message))
 }
 
-fn probe(toolchain: &Toolchain, host: &Host) -> Result<(), String> {
+fn probe(toolchain: &Toolchain, on: On<'_>) -> Result<(), String> {
+    let is_of_host = on.1.is_none();
     let missing = toolchain
         .programs()
         .into_iter()
-        .find(|program| !is_in_view(program));
+        .find(|program| is_of_host && !is_in_view(program));
     if let Some(program) = missing {
         return Err(format!("{program} is not installed"));
     }
-    if toolchain.min_version.is_none() {
+    if is_of_host && toolchain.min_version.is_none() {
         return Ok(());
     }
     let step = Step {
@@ -255,7 +264,7 @@ fn probe(toolchain: &Toolchain, host: &Host) -> Result<(), String> {
         env: Vec::new(),
         needs: cofferdam_toolchain::Needs::default(),
     };
-    let record = carry_out(&step, Limits::DEFAULT, None, host, None)
+    let record = carry_out(&step, Limits::DEFAULT, None, on, None)
         .map_err(|_| format!("{} could not be tried", toolchain.program()))?;
     if record.exit_code != Some(0) {
         return Err(format!("{} does not start", toolchain.program()));
@@ -281,10 +290,10 @@ fn carry_out(
     step: &Step,
     limits: Limits,
     workspace: Option<Workspace>,
-    host: &Host,
+    (host, image): On<'_>,
     cancel: Option<BorrowedFd<'_>>,
 ) -> Result<RunRecord, Failure> {
-    let request = Request {
+    let mut request = Request {
         env: step
             .env
             .iter()
@@ -294,6 +303,9 @@ fn carry_out(
         workspace,
         ..Request::command(&step.argv)
     };
+    if let Some(image) = image {
+        image.furnish(&mut request);
+    }
     let grant = Grant::new(request)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
     let streams = Streams {

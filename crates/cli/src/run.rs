@@ -52,11 +52,14 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         policy::refuse(merged.mode.value, [Deed::Run(BackendName::Native)])?;
     }
     let inputs = args.inputs.as_deref().map(inputs::read).transpose()?;
-    let code = prepared(&args, inputs.as_deref(), &places, &host)?;
+    let dir = history::place(places.data_dir.clone());
+    // Held until the run has ended.
+    let image = rootfs::find(&args.container, merged.backend.value, dir.as_ref())?;
+    let code = prepared(&args, inputs.as_deref(), &places, (&host, image.as_ref()))?;
     let pure = args.pure.then(|| args.cache.beside(&args.history));
     // A known answer needs no compiling.
     if let Some(code) = code.as_ref().filter(|_| pure.is_none())
-        && let Some(failed) = code.compile(&host, cancel.as_fd())?
+        && let Some(failed) = code.compile((&host, image.as_ref()), cancel.as_fd())?
     {
         return Ok(failed);
     }
@@ -78,12 +81,6 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     }
     let asked = wasm::asked(&mut args, merged.backend.value, code.is_some())?;
     let docker = containers::settings(&merged, &args.container)?;
-    let dir = history::place(places.data_dir.clone());
-    let image = rootfs::find(&args.container, merged.backend.value, dir.as_ref())?;
-    if let Some(code) = image.as_ref().and(args.language.as_deref()) {
-        let fix = "runs with the interpreters of this machine; leave --image out, or run a command in the image";
-        return Err(Failure::problem("--language", code, fix));
-    }
     if let Some(root) = image.as_ref().and(args.root.as_deref()) {
         let fix = "is one root and --image another; leave one of them out";
         return Err(Failure::problem("--root", &root.to_string_lossy(), fix));
@@ -150,7 +147,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
             return Ok(ExitCode::from(tell(&record, code.as_ref(), json)?));
         }
         if let Some(code) = &code
-            && let Some(failed) = code.compile(&host, cancel.as_fd())?
+            && let Some(failed) = code.compile((&host, image.as_ref()), cancel.as_fd())?
         {
             return Ok(failed);
         }
@@ -182,7 +179,7 @@ fn prepared(
     args: &RunArgs,
     inputs: Option<&[OneInput]>,
     places: &Places,
-    host: &Host,
+    on: language::On<'_>,
 ) -> Result<Option<Prepared>, Failure> {
     let Some(name) = &args.language else {
         return Ok(None);
@@ -195,7 +192,7 @@ fn prepared(
         )
     })?;
     let first_event = inputs.and_then(|inputs| inputs.first()?.event.as_ref());
-    language::prepare(name, args, first_event, &dir, host).map(Some)
+    language::prepare(name, args, first_event, &dir, on).map(Some)
 }
 
 /// Tells how it went, and what the command line exits with.

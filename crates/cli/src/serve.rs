@@ -10,7 +10,7 @@ use cofferdam_contract::mode::{Deed, Mode, NetworkReach};
 use cofferdam_contract::problem::Problems;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::Cap;
-use cofferdam_server::config::{Callbacks, Remembrance, TokenSource};
+use cofferdam_server::config::{Callbacks, Images, Remembrance, TokenSource};
 use cofferdam_server::tokens::{NewToken, Scope, TokenError, TokenFile};
 use cofferdam_server::{Config, Server, StartError};
 use cofferdam_store::sift::redact::Rules;
@@ -70,10 +70,23 @@ fn configured(
     };
     let network = NetworkReach::from(&config.runs.network);
     policy::refuse(mode, [Deed::Network(network)])?;
+    images(&merged.docker, &mut config.runs.images);
+    if !config.runs.images.allow.is_empty() {
+        policy::refuse(mode, [Deed::Run(config.runs.images.place.backend())])?;
+    }
     config.runs.mode = mode;
     config.callbacks.policy.mode = mode;
     Ok((config, rest.log))
 }
+
+/// Containers are made as the configuration says, where there are any.
+#[cfg(feature = "docker")]
+fn images(docker: &config::DockerSettings, images: &mut Images) {
+    images.docker = crate::containers::of_configuration(docker);
+}
+
+#[cfg(not(feature = "docker"))]
+fn images(_: &config::DockerSettings, _: &mut Images) {}
 
 /// What a daemon does of its own accord. What its clients ask for is checked as it comes.
 fn deeds(settings: &ServeSettings) -> Vec<Deed<'_>> {

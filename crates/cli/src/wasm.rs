@@ -34,7 +34,10 @@ pub(crate) fn asked(
         args.command.insert(0, file.into_os_string());
     }
     let seed = args.deterministic.then(|| args.seed.unwrap_or(0));
-    Ok(Asked { code: None, seed })
+    Ok(Asked {
+        seed,
+        ..Asked::default()
+    })
 }
 
 /// `cofferdam wasm-compile`: for the sandbox, where nobody else calls it.

@@ -294,7 +294,11 @@ fn an_image_says_how_a_program_starts_and_flags_say_it_better() {
         "--image",
         "starts:1",
     ]);
-    refused(&output, "input.invalid", "leave --image out");
+    refused(
+        &output,
+        "backend.unsupported_task",
+        "does not work in the image",
+    );
     let output = root.run(&["run", "--image", "../../etc", "--", "true"]);
     refused(&output, "input.invalid", "no name of an image");
 
@@ -580,4 +584,68 @@ fn whoever_is_killed_while_unpacking_leaves_nothing_that_can_be_run() {
     run.wait().unwrap();
     place.succeed(&["images", "rm", "--store", "native", "large:1"]);
     assert_eq!((count(&roots), count(&making)), (0, 0));
+}
+
+/// The host's Python in a root of its own, with a mark.
+fn python(daemon: &Dockerd, place: &Place) -> bool {
+    let root = place.dir.path().join("python");
+    let script = "mkdir -p $1/usr/bin $1/lib64 $1/tmp; \
+        p=$(readlink -f /usr/bin/python3); cp $p $1/usr/bin/python3; \
+        lib=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path(\"stdlib\"))'); \
+        mkdir -p $1$lib; tar -C $lib --exclude=test --exclude=__pycache__ --exclude='config-*' --exclude=dist-packages -cf - . | tar -C $1$lib -xf -; \
+        for l in $(ldd $p | grep -o '/[^ ]*'); do mkdir -p $1$(dirname $l); cp -L $l $1$l; done; \
+        echo in the image > $1/mark";
+    let made = Command::new("sh")
+        .args(["-ec", script, "sh"])
+        .arg(&root)
+        .status()
+        .unwrap();
+    if !made.success() {
+        return false;
+    }
+    let archive = cofferdam_testkit::docker::pack(&root);
+    daemon.docker(&["import", archive.to_str().unwrap(), "python:own"]);
+    true
+}
+
+#[test]
+fn code_runs_with_the_interpreter_of_an_image() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let place = Place::new(&daemon.endpoint());
+    place.succeed(&["images", "import", "--docker", IMAGE, "--name", "box:1"]);
+    let code = |language, code, more: &[&str]| {
+        let flags = ["run", "--language", language, "--code", code];
+        place.run(&[&flags[..], more].concat())
+    };
+    let image = ["--image", "box:1"];
+    let output = code("shell", "echo $FROM_IMAGE; readlink /bin/ls", &image);
+    assert_eq!(text(&output.stdout), "yes\nbusybox\n", "{output:?}");
+    let handler = "handler() { echo 7 > $COFFERDAM_RESULT; }";
+    let output = code("shell", handler, &[&image[..], &["--event", "{}"]].concat());
+    assert_eq!(text(&output.stdout), "7\n", "{output:?}");
+    let output = code("python", "print(1)", &image);
+    refused(
+        &output,
+        "backend.unsupported_task",
+        "does not work in the image",
+    );
+
+    assert!(python(&daemon, &place));
+    place.succeed(&["images", "import", "--docker", "python:own"]);
+    let own = ["--image", "python:own"];
+    let output = code("python", "import json; print(open('/mark').read())", &own);
+    assert_eq!(text(&output.stdout), "in the image\n\n", "{output:?}");
+    let answers = "def handler(event): return open('/mark').read().strip() + event['end']";
+    let event = [&own[..], &["--event", r#"{"end": "!"}"#]].concat();
+    let output = code("python", answers, &event);
+    assert_eq!(text(&output.stdout), "\"in the image!\"\n", "{output:?}");
+    // In a container there is no channel for an answer.
+    let output = code(
+        "python",
+        "1",
+        &[&own[..], &["--backend", "docker"]].concat(),
+    );
+    refused(&output, "input.invalid", "cannot be used with");
 }

@@ -48,19 +48,15 @@ pub(crate) fn problems(request: &Request) -> Vec<Problem> {
     found
 }
 
-/// Only walls of our own have a door that we can watch.
+/// Only where the one door is ours to watch.
 fn check_network(request: &Request, found: &mut Vec<Problem>) {
     if request.network == Network::Denied {
         return;
     }
     found.extend(request.network.problems());
     match request.backend {
-        BackendName::Native => {}
-        BackendName::Bubblewrap
-        | BackendName::Gvisor
-        | BackendName::Host
-        | BackendName::Wasm
-        | BackendName::Docker => {
+        BackendName::Native | BackendName::Docker => {}
+        BackendName::Bubblewrap | BackendName::Gvisor | BackendName::Host | BackendName::Wasm => {
             let fix = format!(
                 "the {} backend cannot bound what is reached; use --backend native, or deny the network",
                 request.backend.as_str()
@@ -684,10 +680,14 @@ mod tests {
         let mut networked = request();
         networked.network = Network::full();
         assert!(Grant::new(networked.clone()).is_ok());
+        let mut contained = networked.clone();
+        contained.backend = BackendName::Docker;
+        assert!(Grant::new(contained).is_ok());
         for backend in [
             BackendName::Bubblewrap,
             BackendName::Gvisor,
             BackendName::Host,
+            BackendName::Wasm,
         ] {
             networked.backend = backend;
             let problems = Grant::new(networked.clone()).unwrap_err();

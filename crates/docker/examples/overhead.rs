@@ -51,16 +51,14 @@ fn main() {
     }
     let paired = paired(&bare, &whole);
     let (bare, whole) = (quantiles(bare), quantiles(whole));
-    println!(
-        "the API's minimum  p50 {:.1} ms  p95 {:.1} ms",
-        bare.0, bare.1
-    );
-    println!(
-        "cofferdam          p50 {:.1} ms  p95 {:.1} ms",
-        whole.0, whole.1
-    );
-    println!("overhead           p50 {:.1} ms", whole.0 - bare.0);
-    println!("between neighbours p50 {paired:.1} ms");
+    let figures = serde_json::json!({
+        "minimum_p50_ms": bare.0,
+        "minimum_p95_ms": bare.1,
+        "run_p50_ms": whole.0,
+        "run_p95_ms": whole.1,
+        "paired_p50_ms": paired,
+    });
+    println!("{figures}");
 }
 
 /// The same container, without anything that makes a run of it.

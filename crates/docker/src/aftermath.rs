@@ -17,8 +17,15 @@ use jiff::Timestamp;
 use crate::course::{Failed, Finished, Place};
 use crate::files::{self, Manifest, Trouble};
 use crate::ready::Cancel;
+use crate::scratch::Scratch;
 use crate::watch::Seen;
 use crate::{daemon, hold, last_word};
+
+/// The exit code of a program that was killed.
+const KILLED: i64 = 137;
+/// How often a container that was killed by nobody known is looked at again.
+const LOOKS_FOR_A_REASON: usize = 10;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 impl Place<'_> {
     pub(crate) async fn finish(
@@ -30,21 +37,35 @@ impl Place<'_> {
         enforced_by: Enforcement,
         cancel: Option<BorrowedFd<'_>>,
     ) -> Result<Finished, Failed> {
-        let found = self
-            .client
-            .inspect_container(id, None::<InspectContainerOptions>)
-            .await
-            .map_err(|error| Failed::Lost(daemon::lost(&error)))?;
-        let state = found.state.unwrap_or_default();
+        let mut state = self.state(id).await?;
+        // The daemon hears of a want of memory and of the end in no order.
+        let is_unexplained = |state: &ContainerState| {
+            let is_killed = state.exit_code.unwrap_or(seen.code) == KILLED;
+            is_killed && seen.cause.is_none() && state.oom_killed != Some(true)
+        };
+        let has_counted = seen.counted.memory_kills > 0;
+        let is_limited = request.limits.memory.at_most().is_some();
+        for _ in 0..LOOKS_FOR_A_REASON {
+            if has_counted || !is_limited || !is_unexplained(&state) {
+                break;
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+            state = self.state(id).await?;
+        }
         let code = state.exit_code.unwrap_or(seen.code);
         let out_of_memory = state.oom_killed == Some(true) || seen.counted.memory_kills > 0;
         let limits = &request.limits;
-        let refused = match (out_of_memory, limits.memory, limits.processes) {
-            (true, Cap::AtMost(limit), _) => Some(StopCause::Memory { limit }),
-            (false, _, Cap::AtMost(limit)) if seen.counted.processes_refused > 0 => {
-                Some(StopCause::Processes { limit })
+        let refused = match (out_of_memory, limits.memory) {
+            (true, Cap::AtMost(limit)) => Some(StopCause::Memory { limit }),
+            _ => seen.counted.refused(limits),
+        };
+        let is_full = || seen.scratch.as_ref().is_some_and(Scratch::is_full);
+        let refused = match (refused, limits.disk) {
+            (None, Cap::AtMost(limit)) if is_full() => {
+                let place = DiskPlace::Scratch;
+                Some(StopCause::Disk { limit, place })
             }
-            _ => None,
+            (refused, _) => refused,
         };
         let ended = last_word::Ended {
             id,
@@ -76,6 +97,15 @@ impl Place<'_> {
             }
         }
         Ok(Finished { end, trouble })
+    }
+
+    async fn state(&self, id: &str) -> Result<ContainerState, Failed> {
+        let found = self
+            .client
+            .inspect_container(id, None::<InspectContainerOptions>)
+            .await
+            .map_err(|error| Failed::Lost(daemon::lost(&error)))?;
+        Ok(found.state.unwrap_or_default())
     }
 
     /// What the program left, where it could leave anything.

@@ -9,12 +9,14 @@ use bollard::models::{
     ContainerCreateBody, DeviceRequest, HostConfig, HostConfigCgroupnsModeEnum,
     HostConfigLogConfig, Mount, MountTmpfsOptions, MountType, MountVolumeOptions, ResourcesUlimits,
 };
+use cofferdam_contract::network::Network;
 use cofferdam_contract::problem::{Problem, Problems};
 use cofferdam_contract::request::{Gpus, Request, Workspace};
 use cofferdam_contract::units::{Bytes, Cap};
 
 use crate::daemon::{Flavour, Maker};
 use crate::image::Image;
+use crate::network;
 use crate::owner::Owner;
 use crate::settings::{Init, Settings};
 
@@ -27,7 +29,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(crate) const MANAGED: &str = "cofferdam.managed";
 pub(crate) const OWNER: &str = "cofferdam.owner";
 pub(crate) const RUN: &str = "cofferdam.run";
-/// When the run is over at the latest, in seconds since 1970; absent without a limit on its time.
+/// When the run is over at the latest, in seconds since 1970; empty without a limit on its time.
 pub(crate) const UNTIL: &str = "cofferdam.until";
 /// Beyond a run's own limit, for everything around it.
 const SLACK: Duration = Duration::from_secs(600);
@@ -101,7 +103,7 @@ pub(crate) fn body(wish: &Wish<'_>) -> ContainerCreateBody {
         tty: Some(false),
         env: Some(environment(request, wish.image)),
         // The image's own entry point is not asked for: what was named is what runs.
-        entrypoint: Some(request.argv.iter().map(|text| string(text)).collect()),
+        entrypoint: Some(entry_point(request, wish.image)),
         cmd: Some(Vec::new()),
         image: Some(wish.image.id.clone()),
         working_dir: Some(working_directory(request)),
@@ -115,6 +117,16 @@ pub(crate) fn body(wish: &Wish<'_>) -> ContainerCreateBody {
         host_config: Some(host_config(wish)),
         ..Default::default()
     }
+}
+
+/// What was named; behind the usher where there is a network to wait for.
+fn entry_point(request: &Request, image: &Image) -> Vec<String> {
+    let argv = request.argv.iter().map(|text| string(text));
+    if request.network == Network::Denied {
+        return argv.collect();
+    }
+    let before = std::iter::once(network::USHER.to_owned()).chain(candidates(request, image));
+    before.chain([String::new()]).chain(argv).collect()
 }
 
 /// As `docker run --gpus` asks for them.
@@ -165,6 +177,7 @@ fn host_config(wish: &Wish<'_>) -> HostConfig {
         security_opt: Some(security(wish.flavour)),
         privileged: Some(false),
         network_mode: Some("none".to_owned()),
+        dns: dns(wish),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         tmpfs: Some(HashMap::from([(
@@ -183,6 +196,13 @@ fn host_config(wish: &Wish<'_>) -> HostConfig {
         device_requests: gpus(&wish.request.gpus),
         ..Default::default()
     }
+}
+
+/// Every address is answered by us; this one is as good as any. Podman takes none where it gives no network.
+fn dns(wish: &Wish<'_>) -> Option<Vec<String>> {
+    let has_network = wish.request.network != Network::Denied;
+    let is_taken = has_network && wish.flavour.maker == Maker::Docker;
+    is_taken.then(|| vec![cofferdam_engine::backend::NAME_SERVER.to_string()])
 }
 
 /// A newer Docker may have been told to filter nothing by default; it also knows a name for the filter that it has built in.
@@ -246,7 +266,10 @@ fn scratch_options(disk: Cap<Bytes>, flavour: Flavour) -> String {
 /// The workspace is a volume without a name, which goes with its container. Volumes that the image asks for would be writable without any limit: they are empty
 /// and read-only.
 fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
-    let own = |target: &String| target.trim_end_matches('/') == Workspace::INSIDE;
+    let own = |target: &String| {
+        let target = target.trim_end_matches('/');
+        target == Workspace::INSIDE || target == network::PLACE
+    };
     let mut mounts: Vec<Mount> = wish
         .image
         .volumes
@@ -263,35 +286,38 @@ fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
             ..Default::default()
         })
         .collect();
-    if wish.request.workspace.is_some() {
-        mounts.push(Mount {
-            target: Some(Workspace::INSIDE.to_owned()),
-            typ: Some(MountType::VOLUME),
-            read_only: Some(false),
-            volume_options: Some(MountVolumeOptions {
-                no_copy: Some(true),
-                labels: Some(labels(wish)),
-                ..Default::default()
-            }),
+    let volume = |target: &str| Mount {
+        target: Some(target.to_owned()),
+        typ: Some(MountType::VOLUME),
+        read_only: Some(false),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            labels: Some(labels(wish)),
             ..Default::default()
-        });
+        }),
+        ..Default::default()
+    };
+    if wish.request.workspace.is_some() {
+        mounts.push(volume(Workspace::INSIDE));
+    }
+    if wish.request.network != Network::Denied {
+        mounts.push(volume(network::PLACE));
     }
     mounts
 }
 
 fn labels(wish: &Wish<'_>) -> HashMap<String, String> {
-    let mut labels = HashMap::from([
+    let until = wish.request.limits.wall_time.at_most().map(|limit| {
+        let longest = limit + wish.settings.grace + SLACK;
+        wish.now.saturating_add(longest.as_secs()).to_string()
+    });
+    // Each is set, also where there is nothing to say: what is not, an image could say in our name.
+    HashMap::from([
         (MANAGED.to_owned(), "true".to_owned()),
         (OWNER.to_owned(), wish.owner.to_label()),
         (RUN.to_owned(), wish.run_id.clone()),
-    ]);
-    if let Cap::AtMost(limit) = wish.request.limits.wall_time {
-        let until = wish
-            .now
-            .saturating_add((limit + wish.settings.grace + SLACK).as_secs());
-        labels.insert(UNTIL.to_owned(), until.to_string());
-    }
-    labels
+        (UNTIL.to_owned(), until.unwrap_or_default()),
+    ])
 }
 
 /// What the image says about itself stays; the rest is the clean environment, and then what the caller added or replaced.

@@ -123,7 +123,7 @@ fn what_is_unlimited_is_not_asked_for() {
     assert_eq!(host["PidsLimit"], -1);
     assert_eq!(host["Ulimits"].as_array().unwrap().len(), 1);
     assert!(!host["Tmpfs"]["/tmp"].as_str().unwrap().contains("size"));
-    assert_eq!(asked["Labels"][UNTIL], Value::Null);
+    assert_eq!(asked["Labels"][UNTIL], "");
 }
 
 #[test]

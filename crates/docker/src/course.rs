@@ -20,11 +20,14 @@ use bollard::query_parameters::{
 };
 use cofferdam_contract::ending::StopCause;
 use cofferdam_contract::enforcement::Enforcement;
+use cofferdam_contract::network::Network;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{Grant, Request, Workspace};
 use cofferdam_contract::units::Cap;
 use cofferdam_contract::usage::Usage;
-use cofferdam_engine::backend::{self, Address, End, Ends, Farewell, Filling, OpenRun, Reported};
+use cofferdam_engine::backend::{
+    self, Address, End, Ends, Farewell, Filling, OpenRun, Reported, WayOut,
+};
 use cofferdam_engine::error::EngineError;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::Streams;
@@ -40,7 +43,7 @@ use crate::owner::Owner;
 use crate::ready::Cancel;
 use crate::settings::{Endpoint, Init, Settings};
 use crate::watch::Watching;
-use crate::{daemon, last_word, sweep};
+use crate::{daemon, last_word, network, sweep};
 
 /// Runs a granted request to its end.
 pub fn run(
@@ -104,8 +107,10 @@ async fn carry_out(
 ) -> Result<RunRecord, EngineError> {
     let cancel = ends.cancel;
     let given_up = Cancel::new(cancel);
+    let network = open.request().network.clone();
     let find = async {
         let daemon = daemon::connect(settings).await?;
+        network::check(&daemon.client, settings, &network).await?;
         let image = image::find(&daemon.client, settings).await?;
         Ok::<_, EngineError>((daemon, image))
     };
@@ -122,6 +127,7 @@ async fn carry_out(
         settings,
         image: &image,
         name: &name,
+        network: &network,
     };
     let prepared = tokio::select! {
         prepared = place.prepare(&open, feed.is_some(), host) => prepared.map_err(Failed::Refused),
@@ -169,6 +175,7 @@ fn canceled(
         enforced_by,
         isolation,
         denials: Vec::new(),
+        network: None,
         changes: None,
     };
     open.close(end, cancel)
@@ -209,6 +216,7 @@ pub(crate) struct Place<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) image: &'a Image,
     name: &'a str,
+    pub(crate) network: &'a Network,
 }
 
 impl Place<'_> {
@@ -225,6 +233,9 @@ impl Place<'_> {
         };
         let (id, warnings) = self.create(open, stdin, host).await?;
         let sent = self.send(open.request(), &id).await?;
+        if *self.network != Network::Denied {
+            network::send_usher(self.client, &id).await?;
+        }
         let filling = self.filling(open.request(), &id).await?;
         let is_watched = match filling {
             Some(_) => Watched::Yes,
@@ -273,6 +284,16 @@ impl Place<'_> {
                 trouble: None,
             });
         }
+        let way_out = match network::open(self.client, &id, self.network).await {
+            Ok(way_out) => way_out,
+            Err(failure) => {
+                let report = Reported::NeverStarted(failure);
+                return Ok(Finished {
+                    end: self.end(Usage::default(), enforced_by, report),
+                    trouble: None,
+                });
+            }
+        };
         // Making a container takes the daemon longer than many programs run; that is not their time.
         let started = Instant::now();
         let watching = Watching {
@@ -286,8 +307,13 @@ impl Place<'_> {
         let seen = watching.follow(open, attached, feed.as_mut()).await?;
         // What the program did not read is the caller's again.
         drop(feed);
-        self.finish(open.request(), &id, seen, sent, enforced_by, cancel)
-            .await
+        let (went, denials) = way_out.map(WayOut::close).unwrap_or_default();
+        let mut finished = self
+            .finish(open.request(), &id, seen, sent, enforced_by, cancel)
+            .await?;
+        finished.end.network = went;
+        finished.end.denials = denials;
+        Ok(finished)
     }
 
     async fn create(
@@ -299,8 +325,10 @@ impl Place<'_> {
         let owner = Owner::current();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_secs());
+        let mut request = open.request().clone();
+        backend::tell_program(&mut request);
         let wish = Wish {
-            request: open.request(),
+            request: &request,
             image: self.image,
             settings: self.settings,
             flavour: self.flavour,
@@ -363,6 +391,7 @@ impl Place<'_> {
             enforced_by,
             isolation: self.isolation(),
             denials: Vec::new(),
+            network: None,
             changes: None,
         }
     }
@@ -382,7 +411,7 @@ impl Place<'_> {
             ("init", init),
             ("uid", "1000"),
             ("root", "read-only"),
-            ("network", "none"),
+            ("network", &self.network.to_string()),
             ("capabilities", "none"),
             ("no_new_privs", "set"),
             ("seccomp", "daemon's"),

@@ -9,6 +9,7 @@ use bollard::Docker;
 use bollard::errors::Error;
 use bollard::query_parameters::ContainerArchiveInfoOptionsBuilder;
 use cofferdam_contract::ending::{SetupFailure, SetupFailureKind};
+use cofferdam_contract::network::Network;
 use cofferdam_contract::request::{Request, Workspace};
 use cofferdam_engine::backend::Reported;
 
@@ -41,7 +42,9 @@ impl Place<'_> {
             Maker::Podman => ended.code == own || ended.code == CATATONIT_FAILED,
         };
         let is_suspicious = failed(NOT_FOUND) || failed(NOT_EXECUTABLE);
-        if is_suspicious && !ended.has_printed && self.settings.init == Init::Daemons {
+        // Whoever started the program inside says so by its code, and has nothing else to say.
+        let has_starter = self.settings.init == Init::Daemons || *self.network != Network::Denied;
+        if is_suspicious && !ended.has_printed && has_starter {
             let candidates = container::candidates(request, self.image);
             match look(self.client, ended, &candidates).await {
                 Looked::Absent if failed(NOT_FOUND) => {

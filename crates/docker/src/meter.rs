@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::query_parameters::StatsOptionsBuilder;
-use cofferdam_contract::units::Bytes;
+use cofferdam_contract::ending::StopCause;
+use cofferdam_contract::limits::Limits;
+use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::pipeline::Sample;
 use futures_util::StreamExt as _;
 
@@ -31,6 +33,17 @@ impl Counted {
             cpu: self.cpu,
             memory: self.memory.map(Bytes::new),
             processes: self.processes,
+        }
+    }
+
+    /// What the kernel refused the program, or killed it for.
+    pub(crate) fn refused(&self, limits: &Limits) -> Option<StopCause> {
+        match (limits.memory, limits.processes) {
+            (Cap::AtMost(limit), _) if self.memory_kills > 0 => Some(StopCause::Memory { limit }),
+            (_, Cap::AtMost(limit)) if self.processes_refused > 0 => {
+                Some(StopCause::Processes { limit })
+            }
+            _ => None,
         }
     }
 

@@ -8,7 +8,7 @@ use bollard::query_parameters::{
     RemoveVolumeOptionsBuilder,
 };
 
-use crate::container::{MANAGED, OWNER, UNTIL};
+use crate::container::{self, MANAGED, OWNER, RUN, UNTIL};
 use crate::owner::{Owner, Presence};
 
 /// Removes orphans. What cannot be removed now is tried again at the next start.
@@ -21,7 +21,9 @@ pub(crate) async fn sweep_best_effort(client: &Docker, here: &Owner, now: u64) {
     let containers = client.list_containers(Some(listing)).await;
     for container in containers.unwrap_or_default() {
         let labels = container.labels.unwrap_or_default();
-        if let (Some(id), true) = (container.id, is_orphan(&labels, here, now)) {
+        let names = container.names.unwrap_or_default();
+        let is_orphan = is_made_by_us(&names, &labels) && is_orphan(&labels, here, now);
+        if let (Some(id), true) = (container.id, is_orphan) {
             let how = RemoveContainerOptionsBuilder::default()
                 .force(true)
                 .v(true)
@@ -44,6 +46,15 @@ pub(crate) async fn sweep_best_effort(client: &Docker, here: &Owner, now: u64) {
 /// For clocks that are not ours: they may be wrong, or in another zone.
 const SLACK_FOR_STRANGERS: u64 = 24 * 60 * 60;
 
+/// Containers have the labels of their images too, so that a label alone proves nothing: somebody else's image must not have somebody else's container removed. No image gives a container its name.
+fn is_made_by_us(names: &[String], labels: &HashMap<String, String>) -> bool {
+    let Some(run) = labels.get(RUN) else {
+        return false;
+    };
+    let own = container::name(run);
+    names.iter().any(|name| name.trim_start_matches('/') == own)
+}
+
 fn is_orphan(labels: &HashMap<String, String>, here: &Owner, now: u64) -> bool {
     let owner = labels.get(OWNER).and_then(|label| Owner::from_label(label));
     let is_of_here = |owner: &Owner| owner.is_of_the_machine_of(here);
@@ -61,6 +72,17 @@ fn is_orphan(labels: &HashMap<String, String>, here: &Owner, now: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_container_with_our_labels_and_another_name_is_somebody_elses() {
+        let labels = HashMap::from([(RUN.to_owned(), "7".to_owned())]);
+        let names = |name: &str| vec![name.to_owned()];
+        assert!(is_made_by_us(&names("/cofferdam-7"), &labels));
+        assert!(is_made_by_us(&names("cofferdam-7"), &labels));
+        assert!(!is_made_by_us(&names("/database"), &labels));
+        assert!(!is_made_by_us(&names("/cofferdam-8"), &labels));
+        assert!(!is_made_by_us(&names("/cofferdam-7"), &HashMap::new()));
+    }
 
     #[test]
     fn whose_time_is_over_is_an_orphan_and_a_strangers_clock_may_be_wrong_by_hours() {

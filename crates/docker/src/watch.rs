@@ -23,6 +23,7 @@ use crate::daemon;
 use crate::feed::Feed;
 use crate::meter::{self, Counted, Meter};
 use crate::ready::{Cancel, Reader};
+use crate::scratch::Scratch;
 use crate::settings::{Init, Settings};
 
 /// A container that has been started.
@@ -44,6 +45,8 @@ pub(crate) struct Seen {
     pub(crate) code: i64,
     pub(crate) wall: Duration,
     pub(crate) counted: Counted,
+    /// Its scratch space, where it can be looked at.
+    pub(crate) scratch: Option<Scratch>,
     /// Whether the program printed anything. An init says on the other stream what it could not execute.
     pub(crate) has_printed: bool,
 }
@@ -115,6 +118,9 @@ impl Watching<'_> {
                     let process = told.ok().and_then(|told| told.state).and_then(|state| state.pid);
                     if let Some(pid) = process.filter(|pid| *pid > 0 && self.settings.endpoint.is_local()) {
                         state.meter.find(pid, id);
+                        if state.meter.reads_groups() {
+                            state.scratch = Scratch::open(pid);
+                        }
                     }
                 }
                 told = answer(&mut stats), if stats.is_some() => {
@@ -166,6 +172,7 @@ struct State<'a, 'w> {
     limits: Limits,
     meter: Meter,
     filling: Option<Filling>,
+    scratch: Option<Scratch>,
     cause: Option<StopCause>,
     /// The signal that is on its way.
     killing: Asked<'a, Result<(), Error>>,
@@ -195,6 +202,7 @@ impl<'a, 'w> State<'a, 'w> {
             watching,
             meter: Meter::new(init),
             filling,
+            scratch: None,
             cause: None,
             killing: None,
             ended: None,
@@ -287,6 +295,9 @@ impl<'a, 'w> State<'a, 'w> {
         {
             self.stop(StopCause::CpuTime { limit });
         }
+        if let Some(cause) = counted.refused(&self.limits) {
+            self.stop(cause);
+        }
         if let (Some(filling), Cap::AtMost(limit)) = (&mut self.filling, self.limits.disk)
             && filling.is_over()
         {
@@ -362,6 +373,7 @@ impl<'a, 'w> State<'a, 'w> {
             code,
             wall: at.saturating_duration_since(self.watching.started),
             counted: self.meter.counted(),
+            scratch: self.scratch,
             has_printed: self.has_printed,
         }
     }

@@ -36,12 +36,41 @@ pub(crate) enum Errand {
 const MOST_HEADERS: usize = 100;
 const LONGEST_NAME: usize = 254;
 
-/// Whether bytes can be the beginning of a request: a method in capitals.
+/// Without the empty lines that a server passes over before a request.
+pub(crate) fn without_empty_lines(bytes: &[u8]) -> &[u8] {
+    let empty = bytes
+        .iter()
+        .take_while(|byte| matches!(byte, b'\r' | b'\n'));
+    bytes.get(empty.count()..).unwrap_or_default()
+}
+
+/// Whether bytes can be the beginning of a request to any server, however generous: a line of text that names the protocol, or that begins with a method in capitals. A line that has not come to
+/// its end may name it yet.
 pub(crate) fn looks_like(bytes: &[u8]) -> bool {
-    let mut capitals = bytes.iter().take_while(|byte| byte.is_ascii_uppercase());
-    match capitals.by_ref().count() {
-        0 => false,
-        count => count < 20 && bytes.get(count).is_none_or(|next| *next == b' '),
+    let (line, is_whole) = first_line(bytes);
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\r') || !byte.is_ascii_control();
+    if line.is_empty() || !line.iter().all(is_text) {
+        return false;
+    }
+    let capitals = line.iter().take_while(|byte| byte.is_ascii_uppercase());
+    let count = capitals.count();
+    let has_method = (1..20).contains(&count) && line.get(count) == Some(&b' ');
+    !is_whole || has_method || names_protocol(bytes)
+}
+
+/// Whether the first line says that this is HTTP, in whichever version but one that tells the host elsewhere.
+pub(crate) fn names_protocol(bytes: &[u8]) -> bool {
+    const SECOND_VERSION: &[u8] = b"PRI * HTTP/2.0";
+    let (line, _) = first_line(bytes);
+    let mut words = line.windows(5);
+    !line.starts_with(SECOND_VERSION) && words.any(|word| word.eq_ignore_ascii_case(b"HTTP/"))
+}
+
+/// And whether its end has come.
+fn first_line(bytes: &[u8]) -> (&[u8], bool) {
+    match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(end) => (bytes.get(..end).unwrap_or_default(), true),
+        None => (bytes, false),
     }
 }
 
@@ -216,12 +245,33 @@ mod tests {
         ] {
             assert_eq!(read(bad.as_bytes()), Head::Malformed, "{bad:?}");
         }
-        assert!(
-            looks_like(b"GET /")
-                && looks_like(b"PO")
-                && !looks_like(b"SSH-2.0")
-                && !looks_like(b"get /")
-        );
+        // What may still become one, and what no server takes for anything else.
+        for text in [
+            "GET /",
+            "PO",
+            "SSH-2.0",
+            "get / HTTP/1.1\r\n",
+            "M-SEARCH * HTTP/1.1\r\n",
+            " GET / HTTP/1.1\r\n",
+            "GET\t/ HTTP/1.1\r\n",
+            "GET / http/1.2\r\n",
+            "GET /\u{e9} HTTP/1.1\r\n",
+            "EHLO me\r\n",
+        ] {
+            assert!(looks_like(text.as_bytes()), "{text:?}");
+        }
+        for text in [
+            "",
+            "\n",
+            "SSH-2.0-x\r\n",
+            "SSH-2.0-x Debian\r\n",
+            "*1\r\n",
+            "AMQP\0\0",
+            "0033git-upload-pack /x\0host=a",
+        ] {
+            assert!(!looks_like(text.as_bytes()), "{text:?}");
+        }
+        assert!(!names_protocol(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
     }
 
     #[test]

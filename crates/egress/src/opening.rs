@@ -48,6 +48,10 @@ pub(crate) fn read(bytes: &[u8], port: u16) -> Opening {
             hello::Hello::Malformed => Opening::Tls(Named::Unclear),
         };
     }
+    let bytes = head::without_empty_lines(bytes);
+    if bytes.is_empty() {
+        return Opening::Partial;
+    }
     if head::looks_like(bytes) {
         return match head::read(bytes) {
             head::Head::Partial => Opening::Partial,
@@ -56,6 +60,7 @@ pub(crate) fn read(bytes: &[u8], port: u16) -> Opening {
                 Ok(None) => Named::Nobody,
                 Err(head::Ambiguous) => Named::Unclear,
             }),
+            head::Head::Malformed if head::names_protocol(bytes) => Opening::Http(Named::Unclear),
             // Elsewhere it may be mail.
             head::Head::Malformed if port == HTTP_PORT => Opening::Http(Named::Unclear),
             head::Head::Malformed => Opening::Other,
@@ -116,6 +121,21 @@ mod tests {
         );
         assert!(check(b"GET / HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n", 80).is_err());
         assert!(check(b"GET / HTTP/1.1\r\nHost : b\r\n\r\n", 80).is_err());
+        // However a server may be talked into reading it.
+        for lie in [
+            "\r\n\r\nGET / HTTP/1.1\r\nHost: b.example\r\n\r\n",
+            "M-SEARCH / HTTP/1.1\r\nHost: b.example\r\n\r\n",
+            "get / HTTP/1.1\r\nHost: b.example\r\n\r\n",
+            " GET / HTTP/1.1\r\nHost: b.example\r\n\r\n",
+            "GET\t/ HTTP/1.1\r\nHost: b.example\r\n\r\n",
+            "GET / HTTP/1.2\r\nHost: b.example\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a.example\r\n Host: b.example\r\n\r\n",
+        ] {
+            for port in [80, 8080] {
+                assert!(check(lie.as_bytes(), port).is_err(), "{lie:?} {port}");
+            }
+        }
+        assert_eq!(read(b"\r\n", 80), Opening::Partial);
         assert_eq!(check(b"SSH-2.0-x\r\n", 22), Ok(()));
         assert_eq!(check(b"EHLO me\r\n", 25), Ok(()));
         assert_eq!(read(b"GET / HT", 80), Opening::Partial);

@@ -7,8 +7,10 @@
 mod books;
 mod ledger;
 mod open_run;
+mod way_out;
 
 pub use cofferdam_sys::farewell::{Address, Farewell};
 
 pub use ledger::{Directories, Handed, Ledger, Outcome, Outputs};
 pub use open_run::{End, Ends, Filling, OpenRun, Reported, Taken, is_readable, open, readable};
+pub use way_out::{NAME_SERVER, WayOut, tell_program, usher_program};

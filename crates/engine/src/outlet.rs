@@ -94,7 +94,7 @@ impl Outlet {
             })
     }
 
-    fn try_take(&mut self, index: usize, socket: OwnedFd) -> Result<(), Errno> {
+    pub(crate) fn try_take(&mut self, index: usize, socket: OwnedFd) -> Result<(), Errno> {
         let door = self.doors.get(index).ok_or(Errno::BADMSG)?;
         self.taken.push(match (door.transport, door.port) {
             (Transport::Datagram, _) => cofferdam_egress::Door::NamesByDatagram(socket),

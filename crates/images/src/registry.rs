@@ -1,13 +1,15 @@
 //! Images from a registry, by its HTTP interface (version 2). Encrypted, but for registries on this machine or where somebody says otherwise; what comes is compared with its digest,
 //! so that whoever is in between can withhold an image and not exchange one.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use ureq::http::{Response, StatusCode, Uri};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
 use crate::bounds::{Bounds, LONGEST_DOCUMENT};
@@ -25,6 +27,8 @@ pub struct Settings {
     pub transport: Transport,
     /// Where names and passwords are.
     pub credentials: Option<PathBuf>,
+    /// Certificates that are believed instead of the public ones. Whoever names them wants encryption, also on this machine.
+    pub authority: Option<PathBuf>,
     pub progress: Option<Progress>,
 }
 
@@ -34,6 +38,8 @@ pub enum Transport {
     /// But for registries on this machine.
     #[default]
     Encrypted,
+    /// On this machine as well.
+    EncryptedHereToo,
     /// Somebody said so.
     Plain,
 }
@@ -60,12 +66,18 @@ pub fn pull(
         Some(path) => Credentials::read(path, registry)?,
         None => None,
     };
+    let authority = settings.authority.as_deref().map(roots).transpose()?;
+    let transport = match (settings.transport, &authority) {
+        (Transport::Plain, _) => Transport::Plain,
+        (_, Some(_)) => Transport::EncryptedHereToo,
+        (other, None) => other,
+    };
     let mut client = Client {
-        agent: agent(registry, settings.transport),
-        base: base(registry, settings.transport),
+        agent: agent(registry, transport, authority),
+        base: base(registry, transport),
         registry,
         name,
-        transport: settings.transport,
+        transport,
         credentials,
         token: None,
         until: bounds.until,
@@ -308,6 +320,27 @@ impl Client<'_> {
     }
 }
 
+/// The certificates in a file, of which there must be one.
+fn roots(path: &Path) -> Result<RootCerts, ImageError> {
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(ImageError::unreadable(path))?;
+    let read = file.take(LONGEST_DOCUMENT).read_to_end(&mut text);
+    read.map_err(ImageError::unreadable(path))?;
+    let what = || format!("the authority `{}`", path.display());
+    let mut found: Vec<Certificate<'static>> = Vec::new();
+    for item in ureq::tls::parse_pem(&text) {
+        match item {
+            Ok(PemItem::Certificate(certificate)) => found.push(certificate),
+            Ok(_) => {}
+            Err(_) => return Err(ImageError::refused(what(), "it is not in PEM form")),
+        }
+    }
+    if found.is_empty() {
+        return Err(ImageError::refused(what(), "it has no certificate in it"));
+    }
+    Ok(RootCerts::new_with_certs(&found))
+}
+
 /// `name="value"` of a challenge.
 fn parameter(text: &str, name: &str) -> Option<String> {
     let mut rest = text;
@@ -327,14 +360,14 @@ fn parameter(text: &str, name: &str) -> Option<String> {
 
 fn base(registry: &str, transport: Transport) -> String {
     let scheme = match (transport, is_this_machine(registry)) {
-        (Transport::Encrypted, false) => "https",
-        (Transport::Plain, _) | (_, true) => "http",
+        (Transport::Encrypted, false) | (Transport::EncryptedHereToo, _) => "https",
+        (Transport::Plain, _) | (Transport::Encrypted, true) => "http",
     };
     format!("{scheme}://{registry}")
 }
 
 /// Redirections are followed where they stay encrypted; without encryption anybody could make one.
-fn agent(registry: &str, transport: Transport) -> Agent {
+fn agent(registry: &str, transport: Transport, authority: Option<RootCerts>) -> Agent {
     let is_encrypted = base(registry, transport).starts_with("https://");
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
@@ -345,6 +378,9 @@ fn agent(registry: &str, transport: Transport) -> Agent {
         .timeout_recv_response(Some(QUIET));
     if is_this_machine(registry) {
         config = config.proxy(None);
+    }
+    if let Some(roots) = authority {
+        config = config.tls_config(TlsConfig::builder().root_certs(roots).build());
     }
     config.build().into()
 }

@@ -23,6 +23,11 @@ impl Rootfs {
         })
     }
 
+    /// The digest of what it is made of.
+    pub fn id(&self) -> String {
+        self.held.image.id.to_string()
+    }
+
     /// Gives the request the image for its root, with the image's variables below its own, the image's command where it has none, and the image's directory where nobody says another.
     pub fn furnish(&self, request: &mut Request) {
         let start = &self.held.image.start;

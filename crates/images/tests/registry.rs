@@ -103,6 +103,7 @@ fn pull(port: u16, transport: Transport) -> Result<Stored, ImageError> {
     let settings = Settings {
         transport,
         credentials: Some(credentials),
+        authority: None,
         progress: None,
     };
     let store = Store::of(&DataDir::at(dir.path().join("data")));

@@ -27,6 +27,8 @@ pub struct Asked {
     pub code: Option<Vec<u8>>,
     /// Where randomness begins in a run that must give the same each time; `None` for one that need not.
     pub seed: Option<u64>,
+    /// The image of a container, where it is not the configured one.
+    pub image: Option<String>,
 }
 
 impl Backends {
@@ -84,22 +86,36 @@ impl Backends {
             | BackendName::Gvisor
             | BackendName::Host => pipeline::run_in(seat, grant, streams, host),
             BackendName::Wasm => self.run_wasm(asked, grant, streams, host),
-            BackendName::Docker => self.run_docker(grant, streams, host),
+            BackendName::Docker => self.run_docker(asked, grant, streams, host),
         }
     }
 
     #[cfg(feature = "docker")]
     fn run_docker(
         &self,
+        asked: &Asked,
         grant: Grant,
         streams: Streams<'_>,
         host: &Host,
     ) -> Result<RunRecord, EngineError> {
-        cofferdam_docker::run(grant, streams, host, &self.docker)
+        let Some(image) = &asked.image else {
+            return cofferdam_docker::run(grant, streams, host, &self.docker);
+        };
+        let settings = cofferdam_docker::Settings {
+            image: Some(image.clone()),
+            ..self.docker.clone()
+        };
+        cofferdam_docker::run(grant, streams, host, &settings)
     }
 
     #[cfg(not(feature = "docker"))]
-    fn run_docker(&self, _: Grant, _: Streams<'_>, _: &Host) -> Result<RunRecord, EngineError> {
+    fn run_docker(
+        &self,
+        _: &Asked,
+        _: Grant,
+        _: Streams<'_>,
+        _: &Host,
+    ) -> Result<RunRecord, EngineError> {
         let why = "this binary was built without it".to_owned();
         Err(unavailable(BackendName::Docker, why))
     }

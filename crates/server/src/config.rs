@@ -19,6 +19,7 @@ use cofferdam_store::database::Retention;
 use cofferdam_store::outbox;
 use cofferdam_store::sift::redact::Rules;
 
+pub use crate::asked_image::{ImagePattern, ImagePlace, Images};
 pub use crate::ceilings::Ceilings;
 
 /// The settings of one daemon.
@@ -196,6 +197,7 @@ pub struct RunBounds {
     pub ceilings: Ceilings,
     /// What a run that asks for the network gets at most.
     pub network: Network,
+    pub images: Images,
     /// How long a result stays in memory as the program gave it; afterwards history answers.
     pub remembered_for: Duration,
     pub remembered: usize,
@@ -223,11 +225,18 @@ pub enum MemoryBudget {
 
 impl Config {
     pub fn new(data_dir: DataDir) -> Self {
+        let images = Images {
+            dir: Some(data_dir.clone()),
+            ..Images::default()
+        };
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             data_dir,
             http: HttpBounds::default(),
-            runs: RunBounds::default(),
+            runs: RunBounds {
+                images,
+                ..RunBounds::default()
+            },
             callbacks: Callbacks::default(),
             grace: Duration::from_secs(2),
             languages: Vec::new(),
@@ -268,6 +277,7 @@ impl Default for RunBounds {
             largest_output: Bytes::new(16 << 20),
             ceilings: Ceilings::default(),
             network: Network::Denied,
+            images: Images::default(),
             remembered_for: Duration::from_secs(600),
             remembered: 1000,
             remembered_bytes: Bytes::new(64 << 20),

@@ -15,6 +15,7 @@ use cofferdam_contract::units::Cap;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::interpreter::{Interpreter, Way};
 use cofferdam_engine::pipeline::{self, Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_images::Rootfs;
 use cofferdam_toolchain::{
     Answer as Told, BadManifests, Catalogue, InlineFile, Job, Language, Mode, RESERVED_DIR, Raised,
     ResultChannel, Source, Toolchain, WaitingWay,
@@ -151,6 +152,7 @@ fn weight(value: &Value) -> usize {
 /// What is not there may be installed meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const PROBE_OUTPUT: usize = 8192;
+const MOST_KNOWN: usize = 1024;
 
 impl Languages {
     /// Later directories win over earlier ones, and all of them over what is built in.
@@ -187,7 +189,7 @@ impl Languages {
     /// Every language. Probes those that nobody has asked for yet, and blocks meanwhile.
     pub(crate) fn views(&self, host: &Host) -> Vec<LanguageView> {
         let views = self.catalogue.all().map(|language| {
-            let (version, why) = match self.look(language, host) {
+            let (version, why) = match self.look(language, host, None) {
                 Known::Works { version, .. } => (version, None),
                 Known::Missing { why, .. } => (None, Some(why)),
             };
@@ -211,12 +213,13 @@ impl Languages {
         wish: Wish,
         defaults: &Limits,
         host: &Host,
+        image: Option<&Rootfs>,
     ) -> Result<Planned, Fault> {
         let language = self
             .catalogue
             .find(name)
             .map_err(|unknown| Fault::invalid("language", &unknown.name, &unknown.to_string()))?;
-        let toolchain = match self.look(language, host) {
+        let toolchain = match self.look(language, host, image) {
             Known::Works { toolchain, .. } => language.toolchains.get(toolchain),
             Known::Missing { why, .. } => {
                 let detail = format!("language `{}`: {why}", language.name);
@@ -244,16 +247,26 @@ impl Languages {
         language.is_ok_and(|language| self.remembered(&language.name).is_some())
     }
 
-    fn look(&self, language: &Language, host: &Host) -> Known {
-        if let Some(known) = self.remembered(&language.name) {
+    /// With this machine's programs, or an image's.
+    fn look(&self, language: &Language, host: &Host, image: Option<&Rootfs>) -> Known {
+        let name = match image {
+            None => language.name.clone(),
+            Some(image) => format!("{} in {}", language.name, image.id()),
+        };
+        if let Some(known) = self.remembered(&name) {
             return known;
         }
         let _one = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = self.remembered(&language.name) {
+        if let Some(known) = self.remembered(&name) {
             return known;
         }
-        let found = probe(language, host);
-        self.known().insert(language.name.clone(), found.clone());
+        let found = probe(language, host, image);
+        let mut known = self.known();
+        // Images come and go; languages are few.
+        if known.len() >= MOST_KNOWN {
+            known.retain(|name, _| !name.contains(' '));
+        }
+        known.insert(name, found.clone());
         found
     }
 
@@ -369,10 +382,10 @@ fn placed(file: cofferdam_toolchain::PlacedFile) -> PlacedFile {
 }
 
 /// The first toolchain that works, tried in the sandbox that the work will run in.
-fn probe(language: &Language, host: &Host) -> Known {
+fn probe(language: &Language, host: &Host, image: Option<&Rootfs>) -> Known {
     let mut reasons = Vec::new();
     for (index, toolchain) in language.toolchains.iter().enumerate() {
-        match probe_one(toolchain, host) {
+        match probe_one(toolchain, host, image) {
             Ok(version) => {
                 return Known::Works {
                     toolchain: index,
@@ -388,8 +401,12 @@ fn probe(language: &Language, host: &Host) -> Known {
     }
 }
 
-fn probe_one(toolchain: &Toolchain, host: &Host) -> Result<Option<String>, String> {
-    let request = Request {
+fn probe_one(
+    toolchain: &Toolchain,
+    host: &Host,
+    image: Option<&Rootfs>,
+) -> Result<Option<String>, String> {
+    let mut request = Request {
         argv: os(toolchain.probe.clone()),
         env: Vec::new(),
         cwd: None,
@@ -405,6 +422,9 @@ fn probe_one(toolchain: &Toolchain, host: &Host) -> Result<Option<String>, Strin
         backend: BackendName::Native,
         gpus: Gpus::None,
     };
+    if let Some(image) = image {
+        image.furnish(&mut request);
+    }
     let keep = || Sink::Keep {
         at_most: PROBE_OUTPUT,
     };

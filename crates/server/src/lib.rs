@@ -7,6 +7,7 @@ mod answers;
 mod app;
 mod archive;
 mod asked_files;
+mod asked_image;
 mod asked_limits;
 mod asked_network;
 mod asked_tags;

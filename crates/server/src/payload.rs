@@ -1,6 +1,7 @@
 //! A sealed payload becomes work, and its record an envelope. The digest and the deadline are checked before anything waits.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cofferdam_contract::codes::ErrorCode;
@@ -10,8 +11,8 @@ use cofferdam_contract::ids::{self, Entropy};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::payload::FilesystemWrite;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::request::WorkspaceAccess;
-use cofferdam_contract::seal::Sealed;
+use cofferdam_contract::request::{BackendName, Root, WorkspaceAccess};
+use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task as ContractTask};
 use cofferdam_contract::units::Bytes;
@@ -20,6 +21,7 @@ use cofferdam_store::model::RunKind;
 use cofferdam_toolchain::Mode;
 use jiff::Timestamp;
 
+use crate::asked_image::RootWish;
 use crate::asked_network;
 use crate::config::RunBounds;
 use crate::fault::Fault;
@@ -31,6 +33,22 @@ use crate::workspace::PlacedFile;
 
 /// What an envelope can carry: with its quoting it must stay within what a reader of JSON accepts.
 const MAX_OUTPUT: Bytes = Bytes::new(8 << 20);
+
+/// WebAssembly has only one place to run.
+pub(crate) fn place(sealed: &Sealed, workspace: Option<PathBuf>) -> RunPlace {
+    let backend = match &sealed.payload().task {
+        ContractTask::Wasm(_) => BackendName::Wasm,
+        ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => {
+            BackendName::Native
+        }
+    };
+    RunPlace {
+        backend,
+        root: Root::HostUsr,
+        workspace,
+        waived: Vec::new(),
+    }
+}
 
 /// Blocks where a language is asked for that has not been probed yet.
 pub(crate) fn check(
@@ -75,6 +93,7 @@ pub(crate) fn check(
             FilesystemWrite::Denied => WorkspaceAccess::ReadOnly,
         },
         network,
+        root: RootWish::Hosts,
         sealed: Some(Box::new(sealed.clone())),
         room: None,
         declared: sealed.payload().purity.into(),
@@ -108,7 +127,7 @@ fn source_task(
         stdin: Vec::new(),
         inputs: Vec::new(),
     };
-    let planned = languages.plan(&source.language, wish, limits, host);
+    let planned = languages.plan(&source.language, wish, limits, host, None);
     let mut planned = planned.map_err(|fault| match fault.code {
         // What a client of this endpoint can do about it is to send another payload.
         code if code == ErrorCode::InputInvalid.as_str() => Fault::coded(

@@ -111,6 +111,12 @@ impl Runner {
         let capacity = Capacity::new(&bounds, host.cpus.len(), available);
         let at_once = u32::try_from(capacity.at_once()).unwrap_or(u32::MAX);
         let backends = Backends::of_daemon(archive.dir(), at_once.clamp(1, MOST_INSTANCES));
+        #[cfg(feature = "docker")]
+        let backends = backends.with_docker(cofferdam_docker::Settings {
+            // Whoever sends work does not decide what is fetched.
+            pull: cofferdam_docker::Pull::Never,
+            ..bounds.images.docker.clone()
+        });
         Self {
             state: Mutex::new(State {
                 queue: Queue::new(bounds.queue),

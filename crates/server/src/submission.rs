@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::asked_files::{self, FileRequest, one_of};
+use crate::asked_image;
 pub(crate) use crate::asked_limits::LimitsRequest;
 use crate::asked_network;
 use crate::asked_tags;
@@ -67,6 +68,8 @@ pub(crate) struct RunRequest {
     pub(crate) limits: LimitsRequest,
     /// What may be reached, within what the operator allows: `none` (default), `allow=HOST[:PORT],…`, or `full` for all of that.
     pub(crate) network: Option<String>,
+    /// The image whose files are the root, one of those that the operator allows; this machine's own programs without it.
+    pub(crate) image: Option<String>,
     /// Found by these later. A run with a tag is kept until somebody removes it.
     #[serde(default)]
     pub(crate) tags: BTreeMap<String, String>,
@@ -160,6 +163,7 @@ impl RunRequest {
         self.uploads.is_empty()
             && self.callback_url.is_none()
             && self.network.is_none()
+            && self.image.is_none()
             && self.project.is_none()
             && self.inputs.is_none()
     }
@@ -190,6 +194,7 @@ impl RunRequest {
         let limits = self.limits.merged(defaults, bounds, &mut problems);
         let project = self.project_task(!files.is_empty(), &mut problems);
         let network = asked_network::within(&self, &bounds.network, &mut problems);
+        let root = asked_image::within(&self, &bounds.images, &mut problems);
         Problems::check(problems)?;
         let Prepared {
             task,
@@ -213,7 +218,8 @@ impl RunRequest {
                     stdin,
                     inputs: self.input_wishes(),
                 };
-                let mut planned = languages.plan(language, wish, &bounds.defaults, host)?;
+                let mut planned =
+                    languages.plan(language, wish, &bounds.defaults, host, root.unpacked())?;
                 if let Some(step) = &mut planned.task.compile {
                     bounds.ceilings.lower(&mut step.limits);
                 }
@@ -258,6 +264,7 @@ impl RunRequest {
             workspace,
             access: WorkspaceAccess::ReadWrite,
             network,
+            root,
             sealed: None,
             room: None,
             declared,
@@ -340,8 +347,9 @@ impl RunRequest {
 
     fn command_task(&self) -> CommandTask {
         let env = self.env.iter();
+        let argv = self.command.iter().flatten();
         CommandTask {
-            argv: os(self.command.clone().unwrap_or_default()),
+            argv: argv.map(OsString::from).collect(),
             env: env
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
@@ -487,10 +495,6 @@ pub(crate) fn check_grant(work: &Work) -> Result<(), Fault> {
     };
     Grant::new(work.request(workspace)?)?;
     Ok(())
-}
-
-fn os(arguments: Vec<String>) -> Vec<OsString> {
-    arguments.into_iter().map(OsString::from).collect()
 }
 
 #[cfg(test)]

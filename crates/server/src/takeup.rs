@@ -13,6 +13,7 @@ use cofferdam_toolchain::ResultChannel;
 
 use crate::accepted::{Found, Promise};
 use crate::app::App;
+use crate::asked_image::RootWish;
 use crate::fault::Fault;
 use crate::known::Declared;
 use crate::reports::{About, Told};
@@ -130,6 +131,7 @@ fn nothing(app: &App, argv: Vec<String>) -> Submission {
             workspace: WorkspaceWish::None,
             access: WorkspaceAccess::ReadWrite,
             network: Network::Denied,
+            root: RootWish::Hosts,
             sealed: None,
             room: None,
             declared: Declared::default(),

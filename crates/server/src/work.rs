@@ -11,10 +11,8 @@ use cofferdam_contract::ending::Ending;
 use cofferdam_contract::kept_record::KeptRecord;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{
-    BackendName, Grant, Network, Request, Root, Workspace, WorkspaceAccess,
-};
-use cofferdam_contract::seal::{RunPlace, Sealed};
+use cofferdam_contract::request::{Grant, Network, Request, Workspace, WorkspaceAccess};
+use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::task::Task as ContractTask;
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::host::Host;
@@ -29,6 +27,7 @@ use cofferdam_store::sift::redact;
 use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
+use crate::asked_image::RootWish;
 use crate::backends::{Asked, Backends};
 use crate::body::Room;
 use crate::config::Remembrance;
@@ -38,6 +37,7 @@ use crate::kept;
 use crate::known::{Declared, KnownAnswers};
 use crate::language;
 use crate::live::{Finished, Live, Stage};
+use crate::payload;
 use crate::project::{self, ProjectTask};
 use crate::trace::RunPhase;
 use crate::workspace::PlacedFile;
@@ -55,6 +55,7 @@ pub(crate) struct Work {
     /// What the program may do there. Compiling always writes.
     pub(crate) access: WorkspaceAccess,
     pub(crate) network: Network,
+    pub(crate) root: RootWish,
     /// The payload that it came in, where it did.
     pub(crate) sealed: Option<Box<Sealed>>,
     /// Of the request that it came with; held until it is done.
@@ -176,7 +177,7 @@ impl Work {
         match &self.task {
             Task::Command(task) => readable(&task.argv),
             Task::Project(task) => task.command_line(),
-            Task::Payload(sealed) => match sealed.to_request(payload_place(sealed, None)) {
+            Task::Payload(sealed) => match sealed.to_request(payload::place(sealed, None)) {
                 Ok(request) => readable(&request.argv),
                 Err(_) => Vec::new(),
             },
@@ -216,7 +217,7 @@ impl Work {
         match &self.task {
             // Not the network that it asks for, but what it was given.
             Task::Payload(sealed) => sealed
-                .to_request(payload_place(sealed, workspace))
+                .to_request(payload::place(sealed, workspace))
                 .map_err(|error| {
                     let code = cofferdam_contract::codes::ErrorCode::BackendUnsupportedTask;
                     Fault::coded(code, error.to_string())
@@ -224,10 +225,14 @@ impl Work {
                 .map(|request| request.reaching(&self.network)),
             // Stands for its steps, of which more is known when it is unpacked.
             Task::Project(task) => Ok(self.plain(vec!["true".into()], task.env.clone(), workspace)),
-            Task::Command(task) => Ok(Request {
-                cwd: task.cwd.clone(),
-                ..self.plain(task.argv.clone(), task.env.clone(), workspace)
-            }),
+            Task::Command(task) => {
+                let mut request = Request {
+                    cwd: task.cwd.clone(),
+                    ..self.plain(task.argv.clone(), task.env.clone(), workspace)
+                };
+                self.root.give(&mut request);
+                Ok(request)
+            }
         }
     }
 
@@ -290,7 +295,10 @@ impl Work {
         recording.sender = Some(live.tenant.clone());
         recording.execution_id.clone_from(&live.execution_id);
         recording.payload = self.sealed.as_ref().map(|sealed| sealed.json().clone());
-        let asked = asked(self.task);
+        let asked = Asked {
+            image: self.root.container().map(str::to_owned),
+            ..asked(self.task)
+        };
         let stdin = input_of(self.stdin);
         let cancel = live.cancel_descriptor();
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
@@ -328,7 +336,9 @@ impl Work {
 
     /// A sandbox that stands already, if there is one like it must be.
     fn seat(&self, place: Place<'_>) -> Option<Seat> {
-        let is_one = self.inputs().is_none() && !matches!(self.task, Task::Project(_));
+        let is_one = self.inputs().is_none()
+            && !matches!(self.task, Task::Project(_))
+            && matches!(self.root, RootWish::Hosts);
         let pool = place.pool.filter(|_| is_one)?;
         let private = match &self.workspace {
             WorkspaceWish::None => Private::Nothing,
@@ -387,6 +397,7 @@ impl Work {
         let mut request = self.request(workspace)?;
         request.argv.clone_from(&step.argv);
         request.env.clone_from(&step.env);
+        self.root.give(&mut request);
         request.limits.clone_from(&step.limits);
         request.network = Network::Denied;
         if let Some(workspace) = &mut request.workspace {
@@ -424,7 +435,10 @@ fn asked(task: Task) -> Asked {
         },
         Task::Command(_) | Task::Project(_) => None,
     };
-    Asked { code, seed: None }
+    Asked {
+        code,
+        ..Asked::default()
+    }
 }
 
 pub(crate) fn input_of(bytes: Vec<u8>) -> Input {
@@ -472,22 +486,6 @@ pub(crate) fn within(limit: Cap<Duration>, deadline: Instant) -> Cap<Duration> {
         .saturating_duration_since(Instant::now())
         .max(Limits::WALL_TIME.min);
     Cap::AtMost(limit.at_most().map_or(left, |limit| limit.min(left)))
-}
-
-/// WebAssembly has only one place to run.
-fn payload_place(sealed: &Sealed, workspace: Option<PathBuf>) -> RunPlace {
-    let backend = match &sealed.payload().task {
-        ContractTask::Wasm(_) => BackendName::Wasm,
-        ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => {
-            BackendName::Native
-        }
-    };
-    RunPlace {
-        backend,
-        root: Root::HostUsr,
-        workspace,
-        waived: Vec::new(),
-    }
 }
 
 fn readable(argv: &[OsString]) -> Vec<String> {

@@ -1,13 +1,14 @@
 //! The ways out of a sandbox: sockets that listen inside its network namespace and are handed to the supervisor, which answers at them from outside. Every address leads to the sandbox itself, so
 //! that whatever a program connects to ends at one of these sockets, or is refused by the kernel at once. There is no other way: the namespace has loopback and nothing else.
 //!
-//! Runs in the program's process, before it gives up its capabilities. Allocates nothing.
+//! Runs in the program's process, before it gives up its capabilities, and allocates nothing; or in a thread of the supervisor's, for a container.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::thread::LinkNameSpaceType;
 
 use crate::protocol;
 
@@ -40,6 +41,18 @@ pub(crate) fn open(doors: &[Door], control: BorrowedFd<'_>) -> Result<(), Errno>
         protocol::send(control, &protocol::door(index), &[socket.as_fd()])?;
     }
     Ok(())
+}
+
+/// The same in a network namespace that somebody else has made, from outside, in the order of the doors. The caller must have all capabilities over it.
+pub fn open_in(namespace: OwnedFd, doors: Vec<Door>) -> Result<Vec<OwnedFd>, Errno> {
+    // A thread of its own, which ends there.
+    let visitor = std::thread::spawn(move || {
+        let kind = Some(LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)?;
+        own_every_address()?;
+        doors.iter().map(listen).collect()
+    });
+    visitor.join().unwrap_or(Err(Errno::IO))
 }
 
 fn own_every_address() -> Result<(), Errno> {

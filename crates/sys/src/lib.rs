@@ -37,4 +37,5 @@ pub mod routes;
 pub mod seccomp;
 pub mod signals;
 mod steps;
+pub mod usher;
 pub mod vdso;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::contestant::{Binary, Privilege};
 use super::daemon::Served;
 use crate::install;
-use docker::Docker;
+pub(super) use docker::Docker;
 use peer::Peer;
 use report::{Absent, Program, Report};
 

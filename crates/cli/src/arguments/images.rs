@@ -79,6 +79,9 @@ pub(crate) struct PullArgs {
     /// With --store native: a file with names and passwords, as Docker's clients keep them; only you may be able to read it.
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
+    /// With --store native: believe certificates of these authorities, in PEM form, and no others; speaks https to a registry on this machine too.
+    #[arg(long, value_name = "FILE", conflicts_with = "plain_http")]
+    pub(crate) ca: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) bounds: BoundArgs,
     /// Print what came as JSON.

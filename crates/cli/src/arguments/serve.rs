@@ -86,6 +86,12 @@ pub(crate) struct ServeArgs {
     /// Connect through this HTTP proxy: `http://HOST:PORT`.
     #[arg(long, value_name = "URL", help_heading = "Network", value_parser = value(ServeKey::NetProxy))]
     net_proxy: Option<String>,
+    /// An image that a run may ask for: NAME:TAG, NAME@sha256:…, or a beginning with `*` behind it. None is fetched. Can be given more than once.
+    #[arg(long, value_name = "NAME", help_heading = "Images", value_parser = value(ServeKey::Images))]
+    image: Vec<String>,
+    /// Where images run: `native`, unpacked here (default), or `docker`, in containers.
+    #[arg(long, value_name = "BACKEND", help_heading = "Images", value_parser = value(ServeKey::ImagePlace))]
+    image_backend: Option<String>,
     /// Log more; COFFERDAM_LOG says what exactly [env: COFFERDAM_LOG].
     #[arg(long)]
     debug: bool,
@@ -123,6 +129,7 @@ impl ServeArgs {
             (ServeKey::Net, self.net.clone()),
             (ServeKey::NetPrivate, self.net_private.clone()),
             (ServeKey::NetProxy, self.net_proxy.clone()),
+            (ServeKey::ImagePlace, self.image_backend.clone()),
             (ServeKey::OtlpEndpoint, self.otlp_endpoint.clone()),
             (ServeKey::OtlpServiceName, self.otlp_service_name.clone()),
             (ServeKey::OtlpSampling, self.otlp_sampling.clone()),
@@ -134,6 +141,7 @@ impl ServeArgs {
         let many = [
             (ServeKey::Languages, self.languages.clone()),
             (ServeKey::CallbacksAllow, self.callback_allow.clone()),
+            (ServeKey::Images, self.image.clone()),
         ];
         let many = many.into_iter().filter(|(_, texts)| !texts.is_empty());
         one.chain(many).collect()
@@ -207,6 +215,7 @@ Examples:
   curl -s 127.0.0.1:8080/v1/runs -H 'content-type: application/json' -d '{\"command\": [\"echo\", \"hello\"]}'
 
   cofferdam token create ci && cofferdam serve --listen 0.0.0.0:8080
+  cofferdam serve --image 'python:*' --image registry.example/tool@sha256:…
   cofferdam serve --control-plane https://plane.example.com --control-plane-token-file /run/secrets/plane
 
 Exit code: 143 after SIGTERM, 130 after Ctrl-C, 125 when it could not start.";

@@ -20,7 +20,7 @@ use cofferdam_contract::problem::Problem;
 use cofferdam_contract::units::{Bytes, Cap, format_duration, parse_duration};
 use cofferdam_observe::Endpoint;
 use cofferdam_server::Config;
-use cofferdam_server::config::{Copies, MemoryBudget, ResultSharing, TokenSource};
+use cofferdam_server::config::{Copies, ImagePlace, MemoryBudget, ResultSharing, TokenSource};
 use cofferdam_server::log;
 use cofferdam_store::DataDir;
 
@@ -40,6 +40,9 @@ const NONE: &str = "none";
 const OFF: &str = "off";
 const PER_TOKEN: &str = "per-token";
 const SHARED: &str = "shared";
+/// Where images run.
+const NATIVE: &str = "native";
+const DOCKER: &str = "docker";
 /// Holds secrets, so that it is no setting of a file and never shown.
 const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
@@ -275,6 +278,14 @@ fn put(key: ServeKey, text: &str, config: &mut Config) -> Result<(), String> {
         ServeKey::Net | ServeKey::NetPrivate | ServeKey::NetProxy => {
             super::network::put(key, text, &mut runs.network)?;
         }
+        ServeKey::Images => runs.images.allow.push(text.parse()?),
+        ServeKey::ImagePlace => {
+            runs.images.place = match text {
+                NATIVE => ImagePlace::Native,
+                DOCKER => ImagePlace::Docker,
+                _ => return Err(format!("write `{NATIVE}` or `{DOCKER}`")),
+            };
+        }
         ServeKey::OtlpEndpoint if text == NONE => config.otlp.endpoint = None,
         ServeKey::OtlpEndpoint => {
             let endpoint = Endpoint::parse(text).map_err(|bad| bad.to_string())?;
@@ -343,6 +354,7 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
         ServeKey::Grace => format_duration(config.grace),
         ServeKey::Net => runs.network.to_string(),
         ServeKey::NetPrivate => said.unwrap_or("refuse").to_owned(),
+        ServeKey::ImagePlace => said.unwrap_or(NATIVE).to_owned(),
         ServeKey::OtlpServiceName => config.otlp.service_name.clone(),
         ServeKey::OtlpSampling => config.otlp.ratio.to_string(),
         ServeKey::Log => said.unwrap_or(log::DEFAULT).to_owned(),
@@ -352,6 +364,7 @@ fn shown(key: ServeKey, config: &Config, said: Option<&str>) -> String {
         ServeKey::OtlpEndpoint
         | ServeKey::NetProxy
         | ServeKey::Languages
+        | ServeKey::Images
         | ServeKey::ControlPlane
         | ServeKey::ControlPlaneTokenFile
         | ServeKey::SessionId
@@ -476,6 +489,8 @@ mod tests {
             ServeKey::NetProxy => "http://127.0.0.1:7",
             ServeKey::OtlpServiceName => "dam",
             ServeKey::OtlpSampling => "0.25",
+            ServeKey::Images => "python:*",
+            ServeKey::ImagePlace => "docker",
             ServeKey::Log => "debug",
         }
     }

@@ -39,6 +39,8 @@ pub(crate) enum ServeKey {
     Net,
     NetPrivate,
     NetProxy,
+    Images,
+    ImagePlace,
     OtlpEndpoint,
     OtlpServiceName,
     OtlpSampling,
@@ -56,7 +58,7 @@ pub(crate) enum Many {
 pub(crate) const SECTIONS: [&str; 3] = ["callbacks", "otlp", "patience"];
 
 impl ServeKey {
-    pub(crate) const ALL: [Self; 40] = [
+    pub(crate) const ALL: [Self; 42] = [
         Self::Listen,
         Self::Concurrency,
         Self::Queue,
@@ -93,6 +95,8 @@ impl ServeKey {
         Self::Net,
         Self::NetPrivate,
         Self::NetProxy,
+        Self::Images,
+        Self::ImagePlace,
         Self::OtlpEndpoint,
         Self::OtlpServiceName,
         Self::OtlpSampling,
@@ -138,6 +142,8 @@ impl ServeKey {
             Self::Net => "net",
             Self::NetPrivate => "net_private",
             Self::NetProxy => "net_proxy",
+            Self::Images => "images",
+            Self::ImagePlace => "image_backend",
             Self::OtlpEndpoint => "otlp.endpoint",
             Self::OtlpServiceName => "otlp.service_name",
             Self::OtlpSampling => "otlp.sampling",
@@ -183,6 +189,8 @@ impl ServeKey {
             Self::Net => Some("--net"),
             Self::NetPrivate => Some("--net-private"),
             Self::NetProxy => Some("--net-proxy"),
+            Self::Images => Some("--image"),
+            Self::ImagePlace => Some("--image-backend"),
             Self::OtlpEndpoint => Some("--otlp-endpoint"),
             Self::OtlpServiceName => Some("--otlp-service-name"),
             Self::OtlpSampling => Some("--otlp-sampling"),
@@ -193,7 +201,7 @@ impl ServeKey {
 
     pub(crate) const fn many(self) -> Many {
         match self {
-            Self::Languages | Self::CallbacksAllow => Many::Yes,
+            Self::Languages | Self::CallbacksAllow | Self::Images => Many::Yes,
             _ => Many::No,
         }
     }

@@ -223,6 +223,7 @@ serve.callbacks.allow_private   false                        default
 serve.net                       none                         default
 serve.net_private               refuse                       default
 serve.net_proxy                 none                         default
+serve.image_backend             native                       default
 serve.otlp.endpoint             none                         default
 serve.otlp.service_name         cofferdam                    default
 serve.otlp.sampling             1                            default
@@ -234,7 +235,7 @@ serve.log                       info                         default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
-        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 38));
+        assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 39));
         assert_eq!(
             shown[4],
             json!({

@@ -22,7 +22,7 @@ pub(crate) fn examine(_: &Settings) -> Finding {
     )
 }
 
-pub(super) fn of_configuration(_: &DockerSettings) -> Settings {
+pub(crate) fn of_configuration(_: &DockerSettings) -> Settings {
     Settings
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn examine(settings: &Settings) -> Finding {
 }
 
 /// Each text was checked when it was read.
-pub(super) fn of_configuration(said: &DockerSettings) -> Settings {
+pub(crate) fn of_configuration(said: &DockerSettings) -> Settings {
     let built_in = Settings::default();
     let text = |key| Some(said.get(key)).filter(|text: &&str| !text.is_empty());
     let time = |key| text(key).and_then(|text| parse_duration(text).ok());

@@ -1,24 +1,28 @@
-//! The backends, each with what it does not promise. A new one is an entry here and two tests in main.rs.
+//! The backends. A new one is an entry here and two tests in main.rs; what it does not promise is the doctor's to say.
 
 use cofferdam_testkit::Way;
 
 /// A backend as far as this suite has to know it.
 pub(crate) struct Backend {
     pub(crate) name: &'static str,
-    /// Whether the attackers are shown inside by `--mount`, or found where they are.
-    pub(crate) mounts: Mounts,
-    /// By the name of a promise: why it is not given.
-    pub(crate) not_promised: &'static [(&'static str, &'static str)],
+    pub(crate) attackers: Attackers,
     /// Limits that nothing can hold where there are no control groups.
     pub(crate) unheld_without_groups: &'static [&'static str],
     /// How long a fork bomb may go on. A resource limit refuses in silence, so that the bomb lasts that long; whoever counts from beside the bomb has to get its turn.
     pub(crate) bomb_time: &'static str,
 }
 
+/// How attackers get inside.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mounts {
-    Yes,
-    No,
+pub(crate) enum Attackers {
+    /// By `--mount`.
+    Mounted,
+    /// They are where they are on the host.
+    OnHost,
+    /// By `--workspace`: containers take nothing else.
+    InWorkspace,
+    /// They are modules, and others.
+    Modules,
 }
 
 impl Backend {
@@ -34,59 +38,43 @@ impl Backend {
 
 pub(crate) const NATIVE: Backend = Backend {
     name: "native",
-    mounts: Mounts::Yes,
-    not_promised: &[],
+    attackers: Attackers::Mounted,
     unheld_without_groups: &[],
     bomb_time: "3s",
 };
 
 pub(crate) const BUBBLEWRAP: Backend = Backend {
     name: "bubblewrap",
-    mounts: Mounts::Yes,
-    not_promised: &[(
-        "refusals are recorded",
-        "nobody listens to the filter that bwrap installs",
-    )],
+    attackers: Attackers::Mounted,
     unheld_without_groups: &["memory"],
     bomb_time: "3s",
 };
 
 pub(crate) const GVISOR: Backend = Backend {
     name: "gvisor",
-    mounts: Mounts::Yes,
-    not_promised: &[
-        (
-            "no namespace can be made",
-            "gVisor's kernel is its own: what it gives away is not the host's",
-        ),
-        (
-            "refusals are recorded",
-            "gVisor answers system calls itself and tells nobody",
-        ),
-    ],
+    attackers: Attackers::Mounted,
     unheld_without_groups: &["memory"],
     bomb_time: "30s",
 };
 
-const NO_WALLS: &str = "there are no walls";
-
 pub(crate) const HOST: Backend = Backend {
     name: "host",
-    mounts: Mounts::No,
-    not_promised: &[
-        (
-            "scratch disk",
-            "there is no scratch space; one file is bounded",
-        ),
-        ("the root is read-only", NO_WALLS),
-        ("other files are not seen", NO_WALLS),
-        ("/tmp is private", NO_WALLS),
-        ("other processes are not seen", NO_WALLS),
-        ("no network but loopback", NO_WALLS),
-        ("uid 1000 without capabilities", NO_WALLS),
-        ("no namespace can be made", NO_WALLS),
-        ("refusals are recorded", "there is no filter"),
-    ],
+    attackers: Attackers::OnHost,
     unheld_without_groups: &["processes", "cpus"],
+    bomb_time: "3s",
+};
+
+/// By its API alone: the daemon makes the control groups, whoever asks it.
+pub(crate) const DOCKER: Backend = Backend {
+    name: "docker",
+    attackers: Attackers::InWorkspace,
+    unheld_without_groups: &[],
+    bomb_time: "10s",
+};
+
+pub(crate) const WASM: Backend = Backend {
+    name: "wasm",
+    attackers: Attackers::Modules,
+    unheld_without_groups: &[],
     bomb_time: "3s",
 };

@@ -21,13 +21,13 @@ pub(crate) enum Attack {
     Command(&'static [&'static str]),
 }
 
-const PRIVATE: &str = "/tmp/cofferdam-conformance-private";
+pub(crate) const PRIVATE: &str = "/tmp/cofferdam-conformance-private";
 
-fn stopped(run: &Finished, cause: &str, code: i32) -> bool {
+pub(crate) fn stopped(run: &Finished, cause: &str, code: i32) -> bool {
     (run.ending(), run.code()) == (cause, code)
 }
 
-fn said(run: &Finished, text: &str) -> bool {
+pub(crate) fn said(run: &Finished, text: &str) -> bool {
     run.code() == 0 && run.out() == text
 }
 
@@ -83,7 +83,13 @@ pub(crate) const PROMISES: &[Promise] = &[
         limit: Some("disk"),
         flags: &["--disk", "8m"],
         attack: Attack::Program(Hostile::Disk, &["many", "/tmp", "64"]),
-        is_kept: |run| stopped(run, "disk", 153),
+        // Whoever may not look into a container sees a program that met the end of its space and says so.
+        is_kept: |run| {
+            stopped(run, "disk", 153)
+                || run.enforced_by("disk") == "docker"
+                    && run.ending() == "exited"
+                    && run.code() == 3
+        },
     },
     Promise {
         name: "open files",
@@ -159,7 +165,8 @@ pub(crate) const PROMISES: &[Promise] = &[
         attack: Attack::Shell(
             "for d in /var /root /boot /opt /mnt /usr; do test -e $d && echo $d; done; true",
         ),
-        is_kept: |run| said(run, "/usr\n"),
+        // An image need not have even that.
+        is_kept: |run| said(run, "/usr\n") || said(run, ""),
     },
     Promise {
         name: "/tmp is private",

@@ -8,6 +8,7 @@
 )]
 
 mod bounds;
+mod containers;
 mod denied;
 mod kept;
 mod lies;

@@ -25,10 +25,24 @@ const SOON: Duration = Duration::from_secs(30);
 impl<'h> Daemon<'h> {
     /// On a port of its own; ready.
     pub(crate) fn start(host: &'h Host, way: Way, args: &[&str]) -> Self {
+        Self::start_with_env(host, way, args, &[])
+    }
+
+    /// The same with these variables.
+    pub(crate) fn start_with_env(
+        host: &'h Host,
+        way: Way,
+        args: &[&str],
+        env: &[(&str, String)],
+    ) -> Self {
         let log = host.dir().join("serve.log");
         let file = File::create(&log).unwrap();
         let args = [&["serve", "--listen", "127.0.0.1:0"], args].concat();
-        let started = host.launch(args).way(way).stderr_to(file).start();
+        let mut launch = host.launch(args).way(way);
+        for (name, value) in env {
+            launch = launch.env(name, value);
+        }
+        let started = launch.stderr_to(file).start();
         let mut daemon = Self {
             started,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),

@@ -10,6 +10,7 @@ mod api;
 mod client;
 mod daemon;
 mod framing;
+mod images;
 mod load;
 mod projects;
 mod user;

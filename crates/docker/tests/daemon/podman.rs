@@ -1,9 +1,12 @@
 //! The same by way of a Podman socket.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use cofferdam_contract::ending::{Ending, SetupFailureKind, StopCause};
+use cofferdam_contract::network::Network;
 use cofferdam_contract::request::{Grant, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_docker::{Endpoint, Settings};
@@ -79,5 +82,45 @@ fn a_podman_socket_does_the_same() {
     let given = streams(Input::Bytes(vec![b'x'; 100_000]));
     let record = cofferdam_docker::run(grant, given, &Host::detect(), &settings).unwrap();
     assert_eq!(record.stdout.data, "100000\n");
+    podman.assert_clean();
+}
+
+#[test]
+fn a_container_of_podmans_reaches_what_is_allowed_and_nothing_else() {
+    let Some(podman) = Podman::start() else {
+        return;
+    };
+    let settings = Settings {
+        endpoint: Endpoint::Unix(podman.socket()),
+        image: Some(IMAGE.to_owned()),
+        ..Settings::default()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello\n");
+        }
+    });
+    let mut fetch = script(&format!(
+        "wget -q -O - http://localhost:{port}/; wget -q -O - http://elsewhere.example/ 2>/dev/null || echo no; \
+         unset http_proxy; wget -q -O - http://elsewhere.example:{port}/ 2>/dev/null || echo no; ls /sys/class/net"
+    ));
+    let mut network = Network::read(&format!("allow=localhost:{port}")).unwrap();
+    if let Network::Allowed(allowance) = &mut network {
+        allowance.nearby.loopback = true;
+    }
+    fetch.network = network;
+    let record = try_run(fetch, &settings).unwrap();
+    exited(&record, 0);
+    assert_eq!(record.stdout.data, "hello\nno\nno\nlo\n", "{record:#?}");
+    let events = record.network.unwrap().events;
+    let hosts: Vec<&str> = events.iter().map(|event| event.host.as_str()).collect();
+    assert_eq!(
+        hosts,
+        ["localhost", "elsewhere.example", "elsewhere.example"]
+    );
     podman.assert_clean();
 }

@@ -40,7 +40,9 @@ fn a_sweep_removes_containers_whose_owner_is_gone_and_no_other() {
     };
     let own = std::process::id();
     let make = |name: &str, labels: &[&str]| {
-        let mut args = vec!["run", "--detach", "--network", "none", "--name", name];
+        let (full, run) = (format!("cofferdam-{name}"), format!("cofferdam.run={name}"));
+        let mut args = vec!["run", "--detach", "--network", "none", "--name", &full];
+        args.extend(["--label", &run]);
         for label in labels {
             args.extend(["--label", label]);
         }
@@ -61,6 +63,24 @@ fn a_sweep_removes_containers_whose_owner_is_gone_and_no_other() {
     make("slow-clock", &[ours, "cofferdam.owner=m/b/1/1/1", &until]);
     make("strange", &[ours, "cofferdam.owner=x"]);
     make("stranger", &[&owner(own, "1")]);
+    // Somebody's container, of an image that says it were ours and long over.
+    let archive = daemon.dir().join("image.tar");
+    let archive = archive.to_str().unwrap();
+    let mut import = vec!["import".to_owned()];
+    let forged = [
+        ours,
+        &owner(own, "1"),
+        "cofferdam.run=x",
+        "cofferdam.until=1",
+    ];
+    for label in forged {
+        import.extend(["--change".to_owned(), format!("LABEL {label}")]);
+    }
+    import.extend([archive.to_owned(), "forged".to_owned()]);
+    let import: Vec<&str> = import.iter().map(String::as_str).collect();
+    daemon.docker(&import);
+    let innocent = ["run", "--detach", "--network", "none", "--name", "innocent"];
+    daemon.docker(&[&innocent[..], &["forged", "sleep", "1000"]].concat());
     let record = try_run(script("echo hi"), &settings(&daemon)).unwrap();
     exited(&record, 0);
     let names = daemon.docker(&["ps", "--all", "--format", "{{.Names}}"]);
@@ -68,7 +88,14 @@ fn a_sweep_removes_containers_whose_owner_is_gone_and_no_other() {
     names.sort_unstable();
     assert_eq!(
         names,
-        ["alive", "elsewhere", "slow-clock", "strange", "stranger"]
+        [
+            "cofferdam-alive",
+            "cofferdam-elsewhere",
+            "cofferdam-slow-clock",
+            "cofferdam-strange",
+            "cofferdam-stranger",
+            "innocent"
+        ]
     );
 }
 

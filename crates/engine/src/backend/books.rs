@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use cofferdam_contract::ending::{Ending, Stream};
 use cofferdam_contract::enforcement::Enforcement;
+use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::{Change, Denial, FinishedRun, RunRecord};
 use cofferdam_contract::request::{BackendName, Request};
 use cofferdam_contract::units::Bytes;
@@ -38,6 +39,8 @@ pub(super) struct Entry {
     pub(super) enforced_by: Enforcement,
     pub(super) isolation: BTreeMap<String, String>,
     pub(super) denials: Vec<Denial>,
+    /// `None` for a run without network.
+    pub(super) network: Option<NetworkRecord>,
     pub(super) changes: Option<Vec<Change>>,
 }
 
@@ -82,6 +85,7 @@ impl Books {
             started_at: self.birth.started_at,
             ended_at: whole_micros(Timestamp::now()),
         });
+        record.network = entry.network;
         record.unrecorded = self
             .recorder
             .and_then(|recorder| recorder.finish(&record, None, cancel));

@@ -152,6 +152,7 @@ impl Ledger {
             enforced_by: outcome.enforced_by,
             isolation: outcome.isolation,
             denials: Vec::new(),
+            network: None,
             changes: None,
         };
         books.close(entry, cancel)

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use cofferdam_contract::ending::{Ending, SetupFailure, StopCause, Stream};
 use cofferdam_contract::enforcement::Enforcement;
+use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::{Change, Denial, RunRecord};
 use cofferdam_contract::request::{Grant, Request};
 use cofferdam_contract::units::{Bytes, Cap};
@@ -71,6 +72,8 @@ pub struct End {
     pub enforced_by: Enforcement,
     pub isolation: BTreeMap<String, String>,
     pub denials: Vec<Denial>,
+    /// What went through its ways out; `None` for a run without network.
+    pub network: Option<NetworkRecord>,
     /// What a copy-on-write workspace would have changed.
     pub changes: Option<Vec<Change>>,
 }
@@ -181,6 +184,7 @@ impl OpenRun {
             enforced_by: end.enforced_by,
             isolation: end.isolation,
             denials: end.denials,
+            network: end.network,
             changes: end.changes,
         };
         let books = Books {

@@ -8,6 +8,7 @@ use super::facts::Facts;
 use super::inside::{self, Inside};
 use super::layers::{self, Walls};
 use super::limits;
+use super::not_given;
 use super::report::{About, Finding, Mark, Reason, Report};
 use super::trial::{Bench, Tried};
 use crate::error::EngineError;
@@ -35,6 +36,7 @@ pub fn examine(host: &Host, cancel: Option<BorrowedFd<'_>>) -> Report {
         layers,
         limits,
         backends,
+        not_given: not_given::all(),
         took_ms: begun.elapsed().as_secs_f64() * 1000.0,
     }
 }

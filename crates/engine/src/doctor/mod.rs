@@ -6,9 +6,11 @@ mod facts;
 mod inside;
 mod layers;
 mod limits;
+mod not_given;
 mod reasons;
 mod report;
 mod trial;
 
 pub use examine::examine;
+pub use not_given::NotGiven;
 pub use report::{About, Exactness, Finding, LimitFinding, Mark, Report};

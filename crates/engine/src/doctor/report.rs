@@ -3,6 +3,8 @@
 use cofferdam_contract::enforcement::{EnforcedBy, LimitName};
 use serde::Serialize;
 
+use super::not_given::NotGiven;
+
 /// Everything that was found out about this host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
@@ -15,6 +17,8 @@ pub struct Report {
     pub limits: Vec<LimitFinding>,
     /// Besides the native one: those that need something installed.
     pub backends: Vec<Finding>,
+    /// What backends do not promise, whatever the host.
+    pub not_given: Vec<NotGiven>,
     pub took_ms: f64,
 }
 

@@ -52,6 +52,8 @@ pub(crate) struct ExecuteRequest {
     pub(crate) session_id: Option<String>,
     #[serde(default)]
     pub(crate) env_vars: BTreeMap<String, String>,
+    /// The image whose interpreter runs it, one of those that the operator allows.
+    pub(crate) image: Option<String>,
     /// The same answer each time: one that is known may be given instead of a run.
     #[serde(default)]
     pub(crate) pure: bool,
@@ -174,6 +176,7 @@ impl ExecuteRequest {
             execution_id: self.execution_id,
             callback_url: self.callback_url,
             wait: true,
+            image: self.image,
             pure: self.pure,
             ..RunRequest::default()
         })

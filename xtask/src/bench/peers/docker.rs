@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::oci::LINKS;
 use crate::process::read;
 
 #[derive(Debug)]
-pub(super) struct Docker {
+pub(in crate::bench) struct Docker {
     daemon: Child,
     host: String,
 }
@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_secs(60);
 const PRIVATELY: &str = "mount -t tmpfs tmpfs /run && exec dockerd \"$@\"";
 
 impl Docker {
-    pub(super) fn start(dir: &Path) -> Result<Self, String> {
+    pub(in crate::bench) fn start(dir: &Path) -> Result<Self, String> {
         let dir = dir.join("docker");
         let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
         fs::create_dir_all(&dir).map_err(failed)?;
@@ -46,7 +46,9 @@ impl Docker {
             .map_err(|error| format!("dockerd cannot be started: {error}"))?;
         let docker = Self { daemon, host };
         docker.await_answer(&dir.join("log"))?;
-        docker.import(&dir.join("image"))?;
+        let image = dir.join("image");
+        lay_out(&image)?;
+        docker.import(&image, IMAGE)?;
         let words = docker.words("run", &["--detach", "--name", STANDING, IMAGE]);
         read(command(&words).args(["/usr/bin/sleep", "infinity"]))?;
         Ok(docker)
@@ -98,12 +100,13 @@ impl Docker {
         }
     }
 
-    fn import(&self, image: &PathBuf) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", image.display());
-        fs::create_dir_all(image.join("usr")).map_err(failed)?;
-        for (target, link) in LINKS {
-            symlink(target, image.join(link)).map_err(failed)?;
-        }
+    /// For `DOCKER_HOST`.
+    pub(in crate::bench) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// A directory becomes an image.
+    pub(in crate::bench) fn import(&self, image: &Path, name: &str) -> Result<(), String> {
         let tar = image.with_extension("tar");
         read(
             Command::new("tar")
@@ -114,7 +117,7 @@ impl Docker {
                 .arg("."),
         )?;
         let import = ["--host", &self.host, "import"];
-        read(Command::new("docker").args(import).arg(&tar).arg(IMAGE)).map(drop)
+        read(Command::new("docker").args(import).arg(&tar).arg(name)).map(drop)
     }
 }
 
@@ -125,6 +128,15 @@ impl Drop for Docker {
         let _ = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
         let _ = self.daemon.wait();
     }
+}
+
+fn lay_out(image: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", image.display());
+    fs::create_dir_all(image.join("usr")).map_err(failed)?;
+    for (target, link) in LINKS {
+        symlink(target, image.join(link)).map_err(failed)?;
+    }
+    Ok(())
 }
 
 fn command(words: &[String]) -> Command {
