@@ -15,6 +15,7 @@ mod finished;
 mod host;
 pub mod hostile;
 mod launch;
+pub mod nats;
 mod need;
 pub mod podman;
 mod process;

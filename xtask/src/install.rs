@@ -210,6 +210,11 @@ const PACKAGES: &[Package] = &[
         reason: "containers with another kernel",
     },
     Package {
+        name: "nats-server",
+        shows: "nats-server",
+        reason: "the server that a fleet's work goes over",
+    },
+    Package {
         name: "docker-registry",
         shows: "docker-registry",
         reason: "images that are pulled",

@@ -2,6 +2,7 @@
 
 pub(crate) mod bundle;
 pub(crate) mod cache;
+pub(crate) mod fleet;
 pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod images;
@@ -81,7 +82,10 @@ pub(crate) enum Verb {
     Images(images::ImagesArgs),
     Cache(cache::CacheArgs),
     Policy(policy::PolicyArgs),
-    Submit(remote::SubmitArgs),
+    Submit(Box<remote::SubmitArgs>),
+    Worker(Box<fleet::WorkerArgs>),
+    Fleet(Box<fleet::FleetArgs>),
+    Ledger(Box<fleet::LedgerArgs>),
     Watch(remote::WatchArgs),
     Detect(project::DetectArgs),
     Restore(Box<project::RestoreArgs>),

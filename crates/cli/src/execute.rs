@@ -95,6 +95,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         Worker {
             id: &args.worker,
             seed,
+            cancel: None,
         },
         recording,
     )?;
@@ -150,6 +151,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) id: &'a str,
     /// Where randomness begins, if the answer must be the same each time.
     pub(crate) seed: Option<u64>,
+    /// What ends the run when it becomes readable; without it, a signal to this process does.
+    pub(crate) cancel: Option<BorrowedFd<'a>>,
 }
 
 /// Runs a payload and makes its envelope. A program that is missing or cannot be executed is an answer too, and so is code that does not compile; a sandbox that could not be
@@ -195,10 +198,15 @@ pub(crate) fn answer(
     }
     let grant = Grant::new(request)
         .map_err(|found| Failure::problems(ErrorCode::PayloadInvalid, &found))?;
-    let cancel = cofferdam_engine::cancel_on_signals()?;
+    let signals = match worker.cancel {
+        Some(_) => None,
+        None => Some(cofferdam_engine::cancel_on_signals()?),
+    };
+    let Some(cancel) = worker.cancel.or(signals.as_ref().map(AsFd::as_fd)) else {
+        return Err(Failure::new(ErrorCode::Internal, "nothing ends this run"));
+    };
     if let Some(code) = &code
-        && let Some(mut failed) =
-            code.failed_compile((&host, image), cancel.as_fd(), worker.seed)?
+        && let Some(mut failed) = code.failed_compile((&host, image), cancel, worker.seed)?
     {
         failed.unrecorded = recording.map(|_| "it did not compile, and nothing was run".to_owned());
         return Ok((envelope(sealed, &failed, worker.id)?, failed));
@@ -217,7 +225,7 @@ pub(crate) fn answer(
         grant,
         Streams {
             recording,
-            ..streams(sealed, at_most, cancel.as_fd())
+            ..streams(sealed, at_most, cancel)
         },
         &host,
     )?;

@@ -66,6 +66,10 @@ impl Failure {
         }
     }
 
+    pub(crate) const fn code(&self) -> ErrorCode {
+        self.code
+    }
+
     /// What it says, in one line.
     pub(crate) fn words(&self) -> String {
         self.lines.join("; ")

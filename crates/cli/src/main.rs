@@ -14,6 +14,7 @@ mod execute;
 mod execute_project;
 mod export;
 mod failure;
+mod fleet;
 mod golden;
 mod history;
 mod images;
@@ -73,6 +74,9 @@ fn main() -> ExitCode {
         Verb::Cache(args) => cache::cache(&args),
         Verb::Policy(args) => policy::policy(args, places),
         Verb::Submit(args) => remote::submit(&args, places),
+        Verb::Worker(args) => fleet::worker(&args, places),
+        Verb::Fleet(args) => fleet::fleet(&args, &places),
+        Verb::Ledger(args) => fleet::ledger(&args, &places),
         Verb::Watch(args) => remote::watch(&args, places),
         Verb::Detect(args) => detect::detect(&args),
         Verb::Restore(args) => project::restore(*args, places),

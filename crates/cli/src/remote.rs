@@ -18,6 +18,7 @@ use ureq::http::Response;
 use crate::arguments::Places;
 use crate::arguments::remote::{ServerArgs, SubmitArgs, WatchArgs};
 use crate::failure::{self, Failure};
+use crate::fleet;
 use crate::policy;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
@@ -29,6 +30,9 @@ const CONNECTING: Duration = Duration::from_secs(10);
 
 /// A sealed payload is executed there, and its envelope printed; any other document is a run as `POST /v1/runs` takes it.
 pub(crate) fn submit(args: &SubmitArgs, places: Places) -> Result<ExitCode, Failure> {
+    if let Some(url) = &args.to_fleet.fleet {
+        return fleet::submit(args, url, &places);
+    }
     policy::refuse(
         policy::in_force(&places)?,
         [Deed::Daemon(&args.server.server)],

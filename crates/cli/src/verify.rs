@@ -150,6 +150,7 @@ fn rerun(
     let worker = execute::Worker {
         id: "verifier",
         seed: execute::seed(args.fixed, sealed)?,
+        cancel: None,
     };
     let (ours, _) = execute::answer(
         sealed,

@@ -20,7 +20,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     (WORKSHOP, &[CONTRACT, STORE, ENGINE, PROJECT]),
     (CALLBACK, &[CONTRACT, STORE]),
     (WASM, &[CONTRACT, ENGINE]),
-    (FLEET, &[CONTRACT, ENGINE]),
+    (FLEET, &[CONTRACT, STORE]),
     (
         SERVER,
         &[

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::LimitArgs;
+use super::fleet::ToFleetArgs;
 
 /// Which daemon.
 #[derive(Debug, Args)]
@@ -20,10 +21,10 @@ pub(crate) struct ServerArgs {
     pub(crate) server: String,
 }
 
-/// Send work to a daemon: a sealed payload, whose envelope is printed, a run as its API takes it, or a project to be built or tested there.
+/// Send work to a daemon or a fleet: a sealed payload, whose envelope is printed, a run as the daemon's API takes it, or a project to be built or tested there.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  cofferdam submit payload.json --server http://127.0.0.1:8080\n  echo '{\"command\": [\"make\"]}' | cofferdam submit - --wait\n  cofferdam submit --project . --action test --filter login --junit out.xml\n  cofferdam submit --project ./web --action build --restore --keep dist\n\nOf a project, what .gitignore names stays here, and Ctrl-C cancels the run. What is kept lies at the daemon: /v1/runs/ID/artifacts.\n\nExit code: 0 when it was done or taken on, 1 when a payload's status is ERROR, 125 when the daemon refused or cannot be reached; of a project that of the same verb here."
+    after_long_help = "Examples:\n  cofferdam submit payload.json --server http://127.0.0.1:8080\n  echo '{\"command\": [\"make\"]}' | cofferdam submit - --wait\n  cofferdam submit --project . --action test --filter login --junit out.xml\n  cofferdam submit --project ./web --action build --restore --keep dist\n  cofferdam submit payload.json --fleet nats://127.0.0.1:4222 --replicas 3 --wait\n\nOf a project, what .gitignore names stays here, and Ctrl-C cancels the run. What is kept lies at the daemon: /v1/runs/ID/artifacts.\n\nExit code: 0 when it was done or taken on, 1 when a payload's status is ERROR or a fleet's answers are not verified, 125 when the daemon refused or cannot be reached; of a project that of the same verb here."
 )]
 pub(crate) struct SubmitArgs {
     /// The payload or the run, or `-` for standard input.
@@ -31,9 +32,11 @@ pub(crate) struct SubmitArgs {
     pub(crate) work: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Of a run: wait for its end and print its record. A payload is always waited for.
+    /// Of a run: wait for its end and print its record. With --fleet: check, compare and print the answer. A daemon's payload is always waited for.
     #[arg(long)]
     pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) to_fleet: ToFleetArgs,
     #[command(flatten)]
     pub(crate) project: ProjectArgs,
 }
@@ -136,8 +139,8 @@ pub(crate) struct ProjectArgs {
         requires = "project"
     )]
     pub(crate) sarif: Option<PathBuf>,
-    /// Print one JSON document instead of what the tools say.
-    #[arg(long, help_heading = "Project", requires = "project")]
+    /// Print one JSON document instead of what the tools say; with --fleet, everything about the job.
+    #[arg(long)]
     pub(crate) json: bool,
     /// Do not show what the tools say, only what came of it.
     #[arg(long, short, help_heading = "Project", requires = "project")]

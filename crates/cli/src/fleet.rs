@@ -1,0 +1,292 @@
+//! `cofferdam fleet` and `cofferdam ledger`: what a fleet does, and who kept its rules.
+
+mod submit;
+mod way;
+mod worker;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::rules::{Deed as Held, Rules, Standing};
+use cofferdam_fleet::coordinator::Coordinator;
+use cofferdam_fleet::model::{EndOutcome, Settings};
+use cofferdam_fleet::{Drain, Fleet, FleetError, LocalLedger};
+use jiff::Timestamp;
+use serde_json::json;
+
+pub(crate) use submit::submit;
+pub(crate) use worker::worker;
+
+use crate::arguments::Places;
+use crate::arguments::fleet::{FleetArgs, FleetVerb, LedgerArgs, LedgerVerb};
+use crate::failure::{self, Failure, visible};
+use crate::seal::document::Document;
+use crate::seal::pretty;
+use way::{connected, runtime};
+
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+pub(crate) fn fleet(args: &FleetArgs, places: &Places) -> Result<ExitCode, Failure> {
+    let wanted = match &args.verb {
+        FleetVerb::Init {
+            grace,
+            heartbeat_timeout,
+            max_starts,
+            rules,
+            ..
+        } => {
+            let mut settings = Settings::default();
+            let ms = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            settings.grace_ms = grace.as_ref().map_or(settings.grace_ms, ms);
+            settings.heartbeat_timeout_ms = heartbeat_timeout
+                .as_ref()
+                .map_or(settings.heartbeat_timeout_ms, ms);
+            settings.max_starts = max_starts.unwrap_or(settings.max_starts);
+            if let Some(file) = rules {
+                settings.rules = read_rules(file)?;
+            }
+            Some(settings)
+        }
+        _ => None,
+    };
+    runtime()?.block_on(async {
+        let fleet = connected(&args.server.nats, &args.server.way, places, wanted).await?;
+        done(&args.verb, &fleet).await
+    })
+}
+
+async fn done(verb: &FleetVerb, fleet: &Fleet) -> Result<ExitCode, Failure> {
+    let text = match verb {
+        FleetVerb::Init { json, .. } => match json {
+            true => pretty(fleet.settings())?,
+            false => "the fleet is ready\n".to_owned(),
+        },
+        FleetVerb::Status { json } => {
+            let status = fleet.status().await?;
+            match json {
+                true => pretty(&status)?,
+                false => {
+                    let mut text = format!(
+                        "workers   {} of {} ready, {} of {} slots busy\njobs      {} open, {} dead letters, {} results\n",
+                        status.workers_ready,
+                        status.workers,
+                        status.slots_busy,
+                        status.slots,
+                        status.jobs_open,
+                        status.dead_letters,
+                        status.results
+                    );
+                    for queue in &status.queues {
+                        text.push_str(&visible(&format!(
+                            "queue     {} for {}: {} waiting, {} taken",
+                            queue.class, queue.tenant, queue.waiting, queue.taken
+                        )));
+                        text.push('\n');
+                    }
+                    text
+                }
+            }
+        }
+        FleetVerb::Workers { json } => workers(fleet, *json).await?,
+        FleetVerb::Drain { name, undo } => {
+            let wanted = if *undo { Drain::No } else { Drain::Yes };
+            fleet.drain(name, wanted).await?;
+            String::new()
+        }
+        FleetVerb::Jobs { job: None, json } => jobs(fleet, *json).await?,
+        FleetVerb::Jobs {
+            job: Some(job),
+            json,
+        } => one_job(fleet, job, *json).await?,
+        FleetVerb::Requeue { job } => {
+            fleet.requeue(job).await?;
+            String::new()
+        }
+        FleetVerb::Coordinate { trusted } => {
+            let trust = way::trust(trusted.as_deref())?;
+            Coordinator::new(fleet, trust).coordinate(way::say).await?;
+            String::new()
+        }
+    };
+    failure::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_rules(file: &Path) -> Result<Rules, Failure> {
+    let document = Document::read(file)?;
+    let value = cofferdam_contract::strict_json::parse(&document.bytes)
+        .map_err(|bad| Failure::new(ErrorCode::InputMalformedJson, bad.to_string()))?;
+    Rules::read(value).map_err(|found| Failure::problems(ErrorCode::ConfigInvalid, &found))
+}
+
+async fn workers(fleet: &Fleet, json: bool) -> Result<String, Failure> {
+    let workers = fleet.workers().await?;
+    if json {
+        return pretty(&workers);
+    }
+    let mut text = String::new();
+    for worker in &workers {
+        let advert = &worker.advert;
+        let state = match worker.alive {
+            true => format!("{:?}", advert.state).to_lowercase(),
+            false => format!("gone for {:.0} s", worker.silent_seconds),
+        };
+        let line = format!(
+            "{}  {state}  {} of {} slots  {} done  {}, {} MB",
+            advert.name,
+            advert.running.len(),
+            advert.slots,
+            advert.done,
+            advert.capabilities.backends.join(","),
+            advert.capabilities.memory_mb
+        );
+        text.push_str(&visible(&line));
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+async fn jobs(fleet: &Fleet, json: bool) -> Result<String, Failure> {
+    let jobs = fleet.jobs().await?;
+    if json {
+        return pretty(&jobs);
+    }
+    let mut text = String::new();
+    for job in &jobs {
+        let reason = job.reason.as_deref().unwrap_or_default();
+        let line = format!(
+            "{}  {}  {}  {} {reason}",
+            job.job,
+            job.state,
+            job.tenant,
+            job.workers.join(",")
+        );
+        text.push_str(visible(&line).trim_end());
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+async fn one_job(fleet: &Fleet, job: &str, json: bool) -> Result<String, Failure> {
+    let record = fleet.job_record(job).await?;
+    let events = fleet.events(job).await?;
+    let dead = fleet.dead_letters(job).await?;
+    let claims = fleet.claims(&record).await?;
+    if json {
+        return pretty(
+            &json!({ "job": record, "claims": claims, "events": events, "dead_letters": dead }),
+        );
+    }
+    let state = match record.end.as_ref().map(|end| end.outcome) {
+        None => "open",
+        Some(EndOutcome::Agreed) => "agreed",
+        Some(EndOutcome::Disputed) => "disputed",
+        Some(EndOutcome::Failed) => "failed",
+    };
+    let mut lines = vec![format!(
+        "{}  {state}, {} replicas, {}",
+        record.job, record.replicas, record.class
+    )];
+    if let Some(reason) = record.end.as_ref().and_then(|end| end.reason.as_ref()) {
+        lines.push(format!("reason  {reason}"));
+    }
+    for event in &events {
+        let slot = event
+            .slot
+            .map_or_else(String::new, |slot| format!(" slot {slot}"));
+        let worker = event.worker.as_deref().unwrap_or_default();
+        lines.push(format!(
+            "{}  {}{slot} {worker} {}",
+            event.at, event.what, event.detail
+        ));
+    }
+    for held in &record.entries {
+        lines.push(format!(
+            "held    {}: {}",
+            held.worker,
+            deed(&held.entry.what, &held.entry.evidence)
+        ));
+    }
+    Ok(shown(&lines))
+}
+
+pub(crate) fn ledger(args: &LedgerArgs, places: &Places) -> Result<ExitCode, Failure> {
+    let text = runtime()?.block_on(async {
+        let fleet = connected(&args.server.nats, &args.server.way, places, None).await?;
+        let ledger = LocalLedger::new(&fleet);
+        match &args.verb {
+            LedgerVerb::Show { json } => {
+                let standings = ledger.standings().await?;
+                if *json {
+                    let all: serde_json::Map<_, _> = standings
+                        .iter()
+                        .map(|(worker, standing)| (worker.clone(), json!(standing)))
+                        .collect();
+                    return pretty(&all);
+                }
+                let line = |(worker, standing): &(String, Standing)| {
+                    format!("{worker}  {}", told(standing))
+                };
+                Ok::<_, Failure>(shown(&standings.iter().map(line).collect::<Vec<_>>()))
+            }
+            LedgerVerb::History { worker, json } => {
+                let standing = ledger.standing(worker).await?;
+                if *json {
+                    return pretty(&standing);
+                }
+                let mut lines = vec![format!("{worker}  {}", told(&standing))];
+                for entry in &standing.entries {
+                    lines.push(format!(
+                        "{}  {}  {}",
+                        entry.at,
+                        entry.job,
+                        deed(&entry.what, &entry.evidence)
+                    ));
+                }
+                Ok(shown(&lines))
+            }
+            LedgerVerb::Lift { worker, reason } => {
+                let standing = ledger.lift(worker, reason).await?;
+                Ok(shown(&[format!("{worker}  {}", told(&standing))]))
+            }
+        }
+    })?;
+    failure::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(standing: &Standing) -> String {
+    let mut text = format!(
+        "reputation {}, {} confirmed",
+        standing.reputation, standing.confirmed
+    );
+    for (offence, count) in &standing.offences {
+        text.push_str(&format!(", {count} {}", offence.as_str()));
+    }
+    if let Some(left) = standing.quarantine_left(Timestamp::now()) {
+        text.push_str(&format!(", in quarantine for {} s", left.as_secs()));
+    }
+    text
+}
+
+fn deed(what: &Held, evidence: &str) -> String {
+    match what {
+        Held::Confirmed => format!("confirmed ({evidence})"),
+        Held::Offence(offence) => format!("{}: {evidence}", offence.as_str()),
+        Held::Lifted => format!("quarantine lifted: {evidence}"),
+    }
+}
+
+/// Strangers wrote some of it.
+fn shown(lines: &[String]) -> String {
+    lines
+        .iter()
+        .map(|line| format!("{}\n", visible(line).trim_end()))
+        .collect()
+}

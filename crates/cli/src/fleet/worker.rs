@@ -1,0 +1,237 @@
+//! `cofferdam worker`: takes payloads from a fleet and runs them by the same path as `cofferdam execute`.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::envelope::ENGINE_VERSION;
+use cofferdam_contract::mode::NetworkReach;
+use cofferdam_contract::request::{BackendName, Network};
+use cofferdam_contract::seal::Sealed;
+use cofferdam_engine::doctor::{self, Mark};
+use cofferdam_engine::host::Host;
+use cofferdam_fleet::Sign;
+use cofferdam_fleet::class::Capabilities;
+use cofferdam_fleet::worker::{Done, Executor, Refusal, Whose, Worker};
+use cofferdam_store::DataDir;
+use cofferdam_store::bundle::SigningKey;
+use cofferdam_store::keyring::KeyRing;
+use cofferdam_store::model::RunKind;
+use cofferdam_toolchain::Catalogue;
+use jiff::Timestamp;
+use rustix::event::{PollFd, PollFlags};
+use tokio::sync::watch;
+
+use super::way::{connected, runtime, say};
+use crate::arguments::fleet::WorkerArgs;
+use crate::arguments::{ContainerArgs, HistoryArgs, Places};
+use crate::containers;
+use crate::execute;
+use crate::failure::Failure;
+use crate::history;
+use crate::keys;
+use crate::policy;
+use crate::receipt;
+use crate::seal::entropy;
+
+pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Failure> {
+    let dir = history::place(places.data_dir.clone()).ok_or_else(keys::nowhere)?;
+    let key = Arc::new(Key(signing(args, &dir)?));
+    // From here on signals do not end this process: they drain it.
+    let signals = cofferdam_engine::cancel_on_signals()?;
+    let capabilities = capabilities()?;
+    if capabilities.backends.is_empty() {
+        let message = "no backend works here; `cofferdam doctor` says what is missing";
+        return Err(Failure::new(ErrorCode::BackendUnavailable, message));
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let slots = args.slots.unwrap_or(u32::try_from(cpus).unwrap_or(1));
+    let incarnation: String = entropy()?
+        .0
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let places = Arc::new(places);
+    let executor = Arc::new(Here {
+        name: args.name.clone(),
+        key: Arc::clone(&key),
+        network: args.network.network(),
+        history: args.history.clone(),
+        places: Arc::clone(&places),
+        dir,
+    });
+    let (ask, drain) = watch::channel(false);
+    std::thread::spawn(move || {
+        let mut fds = [PollFd::new(&signals, PollFlags::IN)];
+        while rustix::event::poll(&mut fds, None).is_err() {}
+        let _ = ask.send(true);
+        // Whoever asks gets an answer to one question: the channel stays open.
+        std::thread::park();
+    });
+    runtime()?.block_on(async {
+        let fleet = connected(&args.server.nats, &args.server.way, &places, None).await?;
+        say(&format!("{} takes work, {slots} at a time", args.name));
+        let worker = Worker {
+            fleet,
+            name: args.name.clone(),
+            incarnation,
+            slots,
+            engine: ENGINE_VERSION.to_owned(),
+            capabilities,
+            signer: key,
+            executor,
+        };
+        let done = worker.work(drain, say).await?;
+        say(&format!(
+            "{} has drained; it gave {done} answers",
+            args.name
+        ));
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// The key that was named, or one of its own, made at the first start.
+fn signing(args: &WorkerArgs, dir: &DataDir) -> Result<SigningKey, Failure> {
+    if let Some(key) = &args.key {
+        return keys::signing(key, Some(dir));
+    }
+    let ring = KeyRing::of(dir);
+    let name = format!("worker-{}", args.name.replace(':', "_"));
+    if !ring.has_secret(&name) {
+        ring.generate(&name)?;
+    }
+    Ok(ring.signing(&name)?)
+}
+
+struct Key(SigningKey);
+
+impl Sign for Key {
+    fn public_key(&self) -> String {
+        self.0.public_key().to_string()
+    }
+
+    fn sign(&self, message: &[u8]) -> [u8; 64] {
+        self.0.sign_message(message)
+    }
+}
+
+/// What `doctor` finds: a backend whose limits are not all held is none.
+fn capabilities() -> Result<Capabilities, Failure> {
+    let report = doctor::examine(&Host::detect(), None);
+    let is_held = report
+        .limits
+        .iter()
+        .all(|limit| limit.mark != Mark::Missing);
+    let mut backends = Vec::new();
+    if report.works && is_held {
+        backends.push(BackendName::Native.as_str().to_owned());
+        if cfg!(feature = "wasm") {
+            backends.push(BackendName::Wasm.as_str().to_owned());
+        }
+    }
+    let works = report
+        .backends
+        .iter()
+        .filter(|backend| backend.mark == Mark::Ok);
+    backends.extend(works.map(|backend| backend.name.to_owned()));
+    let catalogue =
+        Catalogue::builtin().map_err(|bad| Failure::new(ErrorCode::Internal, bad.to_string()))?;
+    let mut languages = Vec::new();
+    for language in catalogue.all() {
+        let is_there = |program: &str| Path::new("/usr/bin").join(program).exists();
+        let mut toolchains = language.toolchains.iter();
+        if toolchains.any(|toolchain| toolchain.programs().into_iter().all(is_there)) {
+            languages.push(language.name.clone());
+            languages.extend(language.aliases.iter().cloned());
+        }
+    }
+    let held = report
+        .limits
+        .iter()
+        .filter(|limit| limit.mark != Mark::Missing);
+    let mut limits: Vec<String> = held.map(|limit| limit.limit.as_str().to_owned()).collect();
+    limits.dedup();
+    Ok(Capabilities {
+        backends,
+        languages,
+        gpus: gpus(),
+        memory_mb: memory_mb(),
+        limits,
+    })
+}
+
+fn gpus() -> u32 {
+    let is_there = |number: &u32| PathBuf::from(format!("/dev/nvidia{number}")).exists();
+    u32::try_from((0..16).filter(is_there).count()).unwrap_or(0)
+}
+
+fn memory_mb() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kb = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kb.unwrap_or(0) / 1024
+}
+
+/// Runs payloads on this machine.
+struct Here {
+    name: String,
+    key: Arc<Key>,
+    network: Network,
+    history: HistoryArgs,
+    places: Arc<Places>,
+    dir: DataDir,
+}
+
+impl Executor for Here {
+    fn execute(&self, sealed: &Sealed, cancel: OwnedFd) -> Result<Done, Refusal> {
+        let refused = |failure: Failure| Refusal {
+            whose: match failure.code() {
+                ErrorCode::PayloadExpired => Whose::Payload,
+                _ => Whose::Worker,
+            },
+            reason: failure.words(),
+        };
+        self.answer(sealed, &cancel).map_err(refused)
+    }
+}
+
+impl Here {
+    fn answer(&self, sealed: &Sealed, cancel: &OwnedFd) -> Result<Done, Failure> {
+        sealed
+            .check_deadline(Timestamp::now())
+            .map_err(|expired| Failure::new(ErrorCode::PayloadExpired, expired.to_string()))?;
+        let backend = execute::backend(None, sealed, policy::in_force(&self.places)?);
+        let (docker, merged) = containers::load(&self.places, backend, &ContainerArgs::default())?;
+        policy::obey(&merged, NetworkReach::from(&sealed.payload().network))?;
+        let settings = history::settings(self.places.config.clone())?;
+        let dir = self.places.data_dir.clone();
+        let mut recording = history::recording(&self.history, dir, &settings)?;
+        if let Some(recording) = &mut recording {
+            recording.kind = RunKind::Payload;
+            recording.payload = Some(sealed.json().clone());
+        }
+        let (mut envelope, record) = execute::answer(
+            sealed,
+            (execute::place(backend, None), &self.network),
+            docker,
+            None,
+            Some(&self.dir),
+            execute::Worker {
+                id: &self.name,
+                seed: sealed.payload().seed,
+                cancel: Some(cancel.as_fd()),
+            },
+            recording,
+        )?;
+        receipt::sign(sealed, &mut envelope, &self.key.0)?;
+        history::afterwards(&record, Some(&self.dir), &settings);
+        let text = serde_json::to_string(&envelope)
+            .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+        Ok(Done {
+            envelope: text,
+            logs: envelope.logs,
+        })
+    }
+}

@@ -1,0 +1,413 @@
+//! A fleet of real processes: the server, workers that run real sandboxes, submitters. They are killed, stopped and started again in the middle of it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test file: what fails here fails the test"
+)]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cofferdam_testkit::desk::{code, json as read, stderr};
+use cofferdam_testkit::nats::Nats;
+use cofferdam_testkit::{Desk, desk};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that goes with the test.
+struct Guest(Child);
+
+impl Guest {
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Field {
+    desk: Desk,
+    nats: Nats,
+}
+
+impl Field {
+    fn new(desk: Desk, silence: &str, more: &[&str]) -> Option<Self> {
+        let nats = Nats::start()?;
+        let field = Self { desk, nats };
+        let url = field.nats.url();
+        let quick = [
+            "fleet",
+            "--nats",
+            &url,
+            "init",
+            "--grace",
+            "1s",
+            "--heartbeat-timeout",
+            silence,
+        ];
+        field.desk.ok(&[&quick, more].concat());
+        Some(field)
+    }
+
+    fn worker(&self, name: &str) -> Guest {
+        let url = self.nats.url();
+        let mut command = self.desk.command();
+        command.args(["worker", "--nats", &url, "--name", name, "--slots", "1"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Guest(command.spawn().unwrap())
+    }
+
+    /// With these many workers ready.
+    fn ready(&self, count: u64) {
+        self.until("the workers are ready", || {
+            self.fleet(&["status", "--json"])["workers_ready"] == count
+        });
+    }
+
+    fn fleet(&self, args: &[&str]) -> Value {
+        let url = self.nats.url();
+        let done = self.desk.run([&["fleet", "--nats", &url], args].concat());
+        serde_json::from_slice(&done.stdout).unwrap_or(Value::Null)
+    }
+
+    fn submit(&self, payload: &Path, more: &[&str]) -> Command {
+        let mut command = self.desk.command();
+        command
+            .arg("submit")
+            .arg(payload)
+            .args(["--fleet", &self.nats.url(), "--json"])
+            .args(more);
+        command
+    }
+
+    /// What came of a payload, when it has ended.
+    fn wait_for(&self, payload: &Path) -> (i32, Value) {
+        let done = self.submit(payload, &["--wait"]).output().unwrap();
+        read(&done)
+    }
+
+    fn until(&self, what: &str, so: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !so() {
+            assert!(
+                Instant::now() < deadline,
+                "{what}: not in time; {}",
+                self.fleet(&["status", "--json"])
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Who holds the first slot of a job.
+    fn holder(&self, job: &str) -> Option<String> {
+        let about = self.fleet(&["jobs", job, "--json"]);
+        Some(
+            about["claims"][0][1]["state"]["held"]["worker"]
+                .as_str()?
+                .to_owned(),
+        )
+    }
+}
+
+fn shell(id: &str, script: &str) -> Value {
+    json!({
+        "payload_id": id, "contract_id": "CONTRACT-1", "scope": "a test", "deadline": "2099-01-01T00:00:00Z",
+        "task": {"kind": "command", "argv": ["/bin/sh", "-c", script]},
+    })
+}
+
+fn ended(told: &Value) -> (&str, Vec<&str>) {
+    let workers = told["end"]["workers"].as_array().unwrap();
+    let mut workers: Vec<&str> = workers
+        .iter()
+        .map(|worker| worker.as_str().unwrap())
+        .collect();
+    workers.sort_unstable();
+    (told["end"]["outcome"].as_str().unwrap(), workers)
+}
+
+#[test]
+fn two_workers_run_a_payload_their_signed_answers_are_compared_and_sigterm_drains() {
+    let Some(field) = Field::new(desk!(), "6s", &[]) else {
+        return;
+    };
+    let mut workers = ["w1", "w2"].map(|name| field.worker(name));
+    field.ready(2);
+    let payload = field
+        .desk
+        .seal("p.json", &shell("SUM", "echo $((6 * 7)); echo seen >&2"));
+    let (exit, told) = read(
+        &field
+            .submit(&payload, &["--replicas", "2", "--wait"])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(
+        (exit, ended(&told)),
+        (0, ("agreed", vec!["w1", "w2"])),
+        "{told}"
+    );
+    assert_eq!(told["envelope"]["output"]["stdout"], "42\n");
+    assert!(told["envelope"]["receipt"].is_string());
+    let url = field.nats.url();
+    let (_, ledger) = field.desk.json(&format!("ledger --nats {url} show --json"));
+    assert_eq!(
+        (&ledger["w1"]["reputation"], &ledger["w2"]["confirmed"]),
+        (&json!(55), &json!(1))
+    );
+    let history = field.desk.ok(&["ledger", "--nats", &url, "history", "w1"]);
+    assert!(
+        history.contains("confirmed") && history.contains("SUM"),
+        "{history}"
+    );
+    let about = field.fleet(&["jobs", "SUM", "--json"]);
+    assert!(
+        about["events"].to_string().contains("seen"),
+        "what it logged: {about}"
+    );
+    // A failing program is an answer too.
+    let failing = field.desk.seal("f.json", &shell("FAILS", "exit 3"));
+    let (exit, told) = field.wait_for(&failing);
+    assert_eq!((exit, &told["envelope"]["status"]), (1, &json!("ERROR")));
+    for worker in &mut workers {
+        worker.signal(Signal::TERM);
+        assert!(worker.0.wait().unwrap().success());
+    }
+    let text = field.desk.ok(&["fleet", "--nats", &url, "workers"]);
+    assert!(text.contains("w1") && text.contains("native"), "{text}");
+    assert_eq!(field.fleet(&["status", "--json"])["workers_ready"], 0);
+}
+
+#[test]
+fn work_of_a_worker_that_is_killed_is_done_by_another_and_the_dead_one_is_held_to_account() {
+    let Some(field) = Field::new(desk!(), "2500ms", &[]) else {
+        return;
+    };
+    let first = field.worker("w1");
+    field.ready(1);
+    let payload = field
+        .desk
+        .seal("p.json", &shell("KILLED", "sleep 3; echo done"));
+    let mut waiting = field.submit(&payload, &["--wait"]);
+    let waiting = waiting
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    field.until("it runs", || {
+        field.holder("KILLED").as_deref() == Some("w1")
+    });
+    // Long enough for signs of life, which the next one misses.
+    let alive = || {
+        field.fleet(&["jobs", "KILLED", "--json"])["claims"][0][1]["state"]["held"]["beats"]
+            .as_u64()
+            >= Some(2)
+    };
+    field.until("it lives", alive);
+    drop(first);
+    let _second = field.worker("w2");
+    let done = waiting.wait_with_output().unwrap();
+    let (exit, told) = read(&done);
+    assert_eq!((exit, ended(&told)), (0, ("agreed", vec!["w2"])), "{told}");
+    let url = field.nats.url();
+    let (_, ledger) = field.desk.json(&format!("ledger --nats {url} show --json"));
+    assert_eq!(ledger["w1"]["offences"]["STALL"], 1, "{ledger}");
+    let lifted = field.desk.ok(&["ledger", "--nats", &url, "lift", "w1"]);
+    assert!(!lifted.contains("quarantine for"), "{lifted}");
+}
+
+#[test]
+fn a_worker_that_was_stopped_past_its_time_finds_that_another_has_answered() {
+    let Some(field) = Field::new(desk!(), "2500ms", &[]) else {
+        return;
+    };
+    let stopped = field.worker("w1");
+    field.ready(1);
+    let payload = field
+        .desk
+        .seal("p.json", &shell("STOPPED", "sleep 2; echo done"));
+    assert_eq!(code(&field.submit(&payload, &[]).output().unwrap()), 0);
+    field.until("it runs", || {
+        field.holder("STOPPED").as_deref() == Some("w1")
+    });
+    stopped.signal(Signal::STOP);
+    let _other = field.worker("w2");
+    let (exit, told) = field.wait_for(&payload);
+    assert_eq!((exit, ended(&told)), (0, ("agreed", vec!["w2"])), "{told}");
+    stopped.signal(Signal::CONT);
+    let late = || {
+        let about = field.fleet(&["jobs", "STOPPED", "--json"]);
+        let events = about["events"].as_array().cloned().unwrap_or_default();
+        events.iter().any(|event| {
+            event["worker"] == "w1" && (event["what"] == "late" || event["what"] == "revoked")
+        })
+    };
+    field.until("it is recognised as late", late);
+    let status = field.fleet(&["status", "--json"]);
+    assert_eq!(
+        (&status["results"], &status["jobs_open"]),
+        (&json!(1), &json!(0)),
+        "{status}"
+    );
+    // And it works on.
+    let next = field.desk.seal("n.json", &shell("NEXT", "echo next"));
+    let (exit, _) = field.wait_for(&next);
+    assert_eq!(exit, 0);
+}
+
+#[test]
+fn a_server_that_dies_and_a_submitter_that_dies_lose_nothing() {
+    let Some(mut field) = Field::new(desk!(), "2500ms", &["--max-starts", "20"]) else {
+        return;
+    };
+    let _workers = ["w1", "w2", "w3"].map(|name| field.worker(name));
+    field.ready(3);
+    let payload = field
+        .desk
+        .seal("p.json", &shell("LIVES", "sleep 2; echo done"));
+    let mut submitter = field.submit(&payload, &["--wait"]);
+    let submitter = Guest(
+        submitter
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    field.until("it runs", || field.holder("LIVES").is_some());
+    drop(submitter);
+    field.nats.kill();
+    field.nats.again();
+    let (exit, told) = field.wait_for(&payload);
+    let (outcome, workers) = ended(&told);
+    assert_eq!((exit, outcome, workers.len()), (0, "agreed", 1), "{told}");
+    assert_eq!(told["envelope"]["output"]["stdout"], "done\n");
+    // One that coordinates for all sees to a job whose submitter has gone.
+    let mut command = field.desk.command();
+    command.args(["fleet", "--nats", &field.nats.url(), "coordinate"]);
+    let _coordinator = Guest(
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let other = field.desk.seal("o.json", &shell("ALONE", "echo alone"));
+    assert_eq!(
+        code(&field.submit(&other, &["--replicas", "2"]).output().unwrap()),
+        0
+    );
+    let agreed = || {
+        let about = field.fleet(&["jobs", "ALONE", "--json"]);
+        about["job"]["end"]["outcome"] == "agreed" && about["job"]["settled"] == true
+    };
+    field.until("it is decided", agreed);
+}
+
+#[test]
+fn what_cannot_be_done_is_told_clearly() {
+    let desk = desk!();
+    let payload = desk.seal("p.json", &shell("P", "true"));
+    let payload = payload.to_str().unwrap();
+    let done = desk.run(["submit", payload, "--fleet", "nats://127.0.0.1:1"]);
+    assert_eq!(code(&done), 125);
+    assert!(
+        stderr(&done).contains("nats-server -js") && stderr(&done).contains("[server.unreachable]"),
+        "{}",
+        stderr(&done)
+    );
+    let away = desk.run([
+        "--mode",
+        "air-gapped",
+        "fleet",
+        "--nats",
+        "nats://nats.example.org",
+        "status",
+    ]);
+    assert!(
+        stderr(&away).contains("[policy.refused]"),
+        "{}",
+        stderr(&away)
+    );
+    let varies = desk.seal("v.json", &{
+        let mut draft = shell("V", "date");
+        draft["pure"] = json!(false);
+        draft
+    });
+    let done = desk.run([
+        "submit",
+        varies.to_str().unwrap(),
+        "--fleet",
+        "nats://127.0.0.1:1",
+        "--replicas",
+        "2",
+    ]);
+    assert!(
+        stderr(&done).contains("--replicas") && stderr(&done).contains("vary"),
+        "{}",
+        stderr(&done)
+    );
+    for (bad, word) in [
+        ("--replicas 0", "replicas"),
+        ("--audit-rate 2", "5%"),
+        ("--tenant .x", "letters"),
+    ] {
+        let mut args = vec!["submit", payload, "--fleet", "nats://127.0.0.1:1"];
+        args.extend(bad.split(' '));
+        let done = desk.run(&args);
+        assert!(
+            code(&done) == 125 && stderr(&done).contains(word),
+            "{}",
+            stderr(&done)
+        );
+    }
+    let rules = desk.write(
+        "rules.json",
+        "{\"actions\": {\"CRASH\": {\"reputation\": 7}}}",
+    );
+    let done = desk.run([
+        "fleet",
+        "--nats",
+        "nats://127.0.0.1:1",
+        "init",
+        "--rules",
+        rules.to_str().unwrap(),
+    ]);
+    assert!(
+        stderr(&done).contains("rules.actions.CRASH.reputation"),
+        "{}",
+        stderr(&done)
+    );
+    let Some(nats) = Nats::start() else { return };
+    let url = nats.url();
+    for (args, word) in [
+        (
+            ["fleet", "--nats", &url, "requeue", "NONE"],
+            "no job is called NONE",
+        ),
+        (
+            ["fleet", "--nats", &url, "drain", "nobody"],
+            "no worker is called nobody",
+        ),
+        (
+            ["ledger", "--nats", &url, "lift", "nobody"],
+            "no worker is called nobody",
+        ),
+    ] {
+        let done = desk.run(args);
+        assert!(
+            code(&done) == 125 && stderr(&done).contains(word),
+            "{}",
+            stderr(&done)
+        );
+    }
+}

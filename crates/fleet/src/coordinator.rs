@@ -1,0 +1,311 @@
+//! Brings jobs to their end: checks every answer, watches over who holds what, compares, decides once, and has the ledger told. Any number may run; what they decide is written by
+//! comparing and setting, and whatever one leaves half done the next one finishes.
+
+mod attend;
+mod conclude;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::rules::{Deed, Entry, Offence};
+use cofferdam_contract::seal::Sealed;
+use cofferdam_store::bundle::PublicKey;
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+
+use crate::connect::Fleet;
+use crate::error::FleetError;
+use crate::judge::Published;
+use crate::ledger::{Enforcer, LocalLedger};
+use crate::model::{Event, Held, JobRecord};
+use crate::names;
+use crate::store;
+use crate::supervise::Watched;
+
+pub(crate) use attend::told;
+
+/// Whose answers count.
+#[derive(Debug, Clone)]
+pub enum Trust {
+    /// A worker is known by the key under which it was first seen.
+    FirstUse,
+    /// Only these, by these keys.
+    Listed(Vec<(String, PublicKey)>),
+}
+
+/// One that coordinates.
+#[derive(Debug)]
+pub struct Coordinator {
+    fleet: Fleet,
+    ledger: LocalLedger,
+    enforcer: Enforcer,
+    trust: Trust,
+    watched: HashMap<(String, u32), Watched>,
+    keys: HashMap<String, PublicKey>,
+    /// When we last looked at anybody.
+    looked: Instant,
+}
+
+/// A record with the job's payload.
+struct Case<'a> {
+    record: JobRecord,
+    sealed: &'a Sealed,
+}
+
+impl Coordinator {
+    pub fn new(fleet: &Fleet, trust: Trust) -> Self {
+        Self {
+            fleet: fleet.clone(),
+            ledger: LocalLedger::new(fleet),
+            enforcer: Enforcer::Local(LocalLedger::new(fleet)),
+            trust,
+            watched: HashMap::new(),
+            keys: HashMap::new(),
+            looked: Instant::now(),
+        }
+    }
+
+    /// Sees to one job until it has ended and everything about it is settled. A server that is away is waited for.
+    pub async fn wait_for(&mut self, job: &str) -> Result<JobRecord, FleetError> {
+        let subject = format!("cofferdam.result.{}.>", names::token(job));
+        let results = self.fleet.client.subscribe(subject).await;
+        let mut results = results.map_err(FleetError::talk("cannot listen"))?;
+        loop {
+            match self.tend(job).await {
+                Ok(Some(record)) => return Ok(record),
+                Ok(None) => {}
+                Err(FleetError::Talk { .. }) => self.deaf(),
+                Err(error) => return Err(error),
+            }
+            let _ = tokio::time::timeout(self.tick(), results.next()).await;
+        }
+    }
+
+    /// Sees to all jobs once. Returns how many are open, and what went wrong with single ones.
+    pub async fn tend_all(&mut self) -> Result<(usize, Vec<FleetError>), FleetError> {
+        let mut open = 0;
+        let mut troubles = Vec::new();
+        for key in store::keys(&self.fleet.open).await? {
+            let Some(job) = names::untoken(&key) else {
+                continue;
+            };
+            match self.tend(&job).await {
+                Ok(Some(_)) => {}
+                Ok(None) => open += 1,
+                Err(error @ FleetError::Talk { .. }) => return Err(error),
+                Err(error) => {
+                    open += 1;
+                    troubles.push(error);
+                }
+            }
+        }
+        Ok((open, troubles))
+    }
+
+    /// Sees to all jobs for ever. `told` hears of trouble.
+    pub async fn coordinate(&mut self, told: impl Fn(&str)) -> Result<(), FleetError> {
+        let results = self.fleet.client.subscribe("cofferdam.result.>").await;
+        let mut results = results.map_err(FleetError::talk("cannot listen"))?;
+        let mut last = String::new();
+        loop {
+            let now = match self.tend_all().await {
+                Ok((_, troubles)) => troubles
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join("; "),
+                Err(error) => {
+                    self.deaf();
+                    error.to_string()
+                }
+            };
+            // The same trouble is told once.
+            if now != last && !now.is_empty() {
+                told(&now);
+            }
+            last = now;
+            let _ = tokio::time::timeout(self.tick(), results.next()).await;
+        }
+    }
+
+    fn tick(&self) -> Duration {
+        let timeout = self.fleet.settings.heartbeat_timeout();
+        (timeout / 6).clamp(Duration::from_millis(50), Duration::from_secs(1))
+    }
+
+    /// We could not hear: nobody's silence counts.
+    fn deaf(&mut self) {
+        let now = Instant::now();
+        for watched in self.watched.values_mut() {
+            watched.deaf(now);
+        }
+    }
+
+    /// Whoever was stopped himself for a while has not heard what others said meanwhile.
+    fn notice_own_absence(&mut self) {
+        let enough = self.fleet.settings.heartbeat_timeout() / 2;
+        if self.looked.elapsed() > enough {
+            self.deaf();
+        }
+        self.looked = Instant::now();
+    }
+
+    /// Sees to one job once; the record when it has ended.
+    pub async fn tend(&mut self, job: &str) -> Result<Option<JobRecord>, FleetError> {
+        loop {
+            let seen = self.fleet.job(job).await?;
+            if seen.value.end.is_some() {
+                let record = seen.value.clone();
+                if self.settle(seen.value, seen.revision).await? {
+                    return Ok(Some(record));
+                }
+                continue;
+            }
+            if !seen.value.queued {
+                self.fleet.queue_all(seen).await?;
+                continue;
+            }
+            let bytes = self.fleet.fetch(&seen.value.payload).await?;
+            let sealed = Sealed::open(&bytes).map_err(|error| FleetError::Damaged {
+                what: format!("the payload of {job}"),
+                why: error.to_string(),
+            })?;
+            let mut case = Case {
+                record: seen.value.clone(),
+                sealed: &sealed,
+            };
+            for index in 0..case.record.slots.len() {
+                self.attend(&mut case, index).await?;
+            }
+            self.conclude(&mut case).await?;
+            if case.record == seen.value {
+                return Ok(None);
+            }
+            let key = names::token(job);
+            let swapped = store::swap(&self.fleet.jobs, &key, &case.record, seen.revision).await?;
+            if swapped.is_some() {
+                // At once, so that an offender gets nothing more while the job goes on.
+                self.enforcer.settle(&case.record.entries).await?;
+                self.tell(&seen.value, &case.record).await;
+            }
+        }
+    }
+
+    /// Tells the ledger everything again, which counts once, and closes the job. False where somebody else changed it meanwhile.
+    async fn settle(&mut self, mut record: JobRecord, revision: u64) -> Result<bool, FleetError> {
+        let key = names::token(&record.job);
+        if !record.settled {
+            self.enforcer.settle(&record.entries).await?;
+            record.settled = true;
+            let swapped = store::swap(&self.fleet.jobs, &key, &record, revision).await?;
+            if swapped.is_none() {
+                return Ok(false);
+            }
+        }
+        store::remove(&self.fleet.open, &key).await?;
+        self.watched.retain(|(job, _), _| *job != record.job);
+        Ok(true)
+    }
+
+    /// The envelope that a job was answered with.
+    pub async fn answer(&self, record: &JobRecord) -> Result<Option<Vec<u8>>, FleetError> {
+        let Some(number) = record.end.as_ref().and_then(|end| end.answer) else {
+            return Ok(None);
+        };
+        let slot = record.slots.iter().find(|slot| slot.number == number);
+        match slot.and_then(|slot| slot.end.as_ref()) {
+            Some(crate::model::SlotEnd::Valid { sequence, .. }) => {
+                self.envelope_at(*sequence).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    async fn envelope_at(&self, sequence: u64) -> Result<Vec<u8>, FleetError> {
+        let message = self.fleet.results.get_raw_message(sequence).await;
+        let message = message.map_err(FleetError::talk("cannot get an answer"))?;
+        let published: Published =
+            store::read(&message.payload, || format!("the answer {sequence}"))?;
+        self.fleet.fetch(&published.envelope).await
+    }
+
+    async fn tell(&self, before: &JobRecord, after: &JobRecord) {
+        for (index, slot) in after.slots.iter().enumerate() {
+            let was = before.slots.get(index).and_then(|slot| slot.end.as_ref());
+            let (what, worker, detail) = match (&slot.end, was) {
+                (
+                    Some(crate::model::SlotEnd::Rejected {
+                        worker, evidence, ..
+                    }),
+                    None,
+                ) => ("rejected", Some(worker.clone()), evidence.clone()),
+                (Some(crate::model::SlotEnd::Dead { reason }), None) => {
+                    ("dead", None, reason.clone())
+                }
+                _ => continue,
+            };
+            self.note(&after.job, Some(slot.number), what, worker, detail)
+                .await;
+        }
+        if let Some(end) = &after.end {
+            let detail = end.reason.clone().unwrap_or_default();
+            self.note(&after.job, None, "ended", None, detail).await;
+        }
+    }
+
+    async fn note(
+        &self,
+        job: &str,
+        slot: Option<u32>,
+        what: &str,
+        worker: Option<String>,
+        detail: String,
+    ) {
+        let event = Event {
+            at: Timestamp::now(),
+            job: job.to_owned(),
+            slot,
+            what: what.to_owned(),
+            worker,
+            detail,
+            logs: Vec::new(),
+        };
+        self.fleet.note_best_effort(event).await;
+    }
+}
+
+impl Case<'_> {
+    /// Holds something for or against a worker, once.
+    fn hold(&mut self, worker: &str, slot: u32, what: Deed, evidence: String) {
+        let name = match what {
+            Deed::Confirmed => "CONFIRMED",
+            Deed::Offence(offence) => Offence::as_str(offence),
+            Deed::Lifted => "LIFTED",
+        };
+        let id = format!("{}.{slot}.{name}", self.record.job);
+        let is_held = |held: &Held| held.worker == worker && held.entry.id == id;
+        if self.record.entries.iter().any(is_held) {
+            return;
+        }
+        self.record.entries.push(Held {
+            worker: worker.to_owned(),
+            entry: Entry {
+                id,
+                at: Timestamp::now(),
+                job: self.record.job.clone(),
+                what,
+                evidence: shortened(evidence),
+            },
+        });
+    }
+}
+
+/// A stranger has a say in what is evidence.
+fn shortened(mut text: String) -> String {
+    const LONGEST: usize = 500;
+    if let Some((cut, _)) = text.char_indices().nth(LONGEST) {
+        text.truncate(cut);
+        text.push('…');
+    }
+    text
+}

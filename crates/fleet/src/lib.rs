@@ -1,0 +1,23 @@
+//! Work for many machines over NATS JetStream: the queue, who holds what, answers, their verification, and the ledger of who kept the rules. What runs a payload is the caller's.
+
+mod carry;
+pub mod class;
+mod connect;
+pub mod coordinator;
+mod error;
+pub mod judge;
+mod ledger;
+mod look;
+pub mod model;
+pub mod names;
+mod queue;
+mod store;
+pub mod supervise;
+pub mod worker;
+
+pub use carry::LARGEST;
+pub use connect::{Address, Fleet, Sign};
+pub use error::FleetError;
+pub use ledger::{Enforcer, LocalLedger};
+pub use look::{Drain, JobSummary, QueueDepth, Status, WorkerView};
+pub use queue::{Accepted, Submission};

@@ -1,0 +1,221 @@
+//! What a person wants to see of a fleet: queues, workers, jobs.
+
+use async_nats::jetstream::stream::RawMessageErrorKind;
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::connect::Fleet;
+use crate::error::FleetError;
+use crate::model::{
+    Advert, Claim, DeadLetter, EndOutcome, Event, JobRecord, Settings, WorkerState,
+};
+use crate::names;
+use crate::store::{self, Seen};
+
+#[derive(Debug, Serialize)]
+pub struct Status {
+    pub queues: Vec<QueueDepth>,
+    pub workers_ready: usize,
+    pub workers: usize,
+    pub slots: u64,
+    pub slots_busy: usize,
+    pub jobs_open: usize,
+    pub dead_letters: u64,
+    pub results: u64,
+    pub settings: Settings,
+}
+
+/// How much waits in a queue: what to scale a fleet by.
+#[derive(Debug, Serialize)]
+pub struct QueueDepth {
+    pub class: String,
+    pub tenant: String,
+    pub waiting: u64,
+    pub taken: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub struct WorkerView {
+    #[serde(flatten)]
+    pub advert: Advert,
+    /// Whether it was heard of lately.
+    pub alive: bool,
+    pub silent_seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct JobSummary {
+    pub job: String,
+    pub tenant: String,
+    pub class: String,
+    pub state: &'static str,
+    pub replicas: u32,
+    pub accepted_at: Timestamp,
+    pub workers: Vec<String>,
+    pub reason: Option<String>,
+}
+
+/// One that has not been heard of for so many times the time that it has.
+const GONE_AFTER: u32 = 3;
+
+impl Fleet {
+    pub async fn status(&self) -> Result<Status, FleetError> {
+        let mut queues = Vec::new();
+        let mut consumers = self.work.consumers();
+        while let Some(info) = consumers.next().await {
+            let info = info.map_err(FleetError::talk("cannot list the queues"))?;
+            if let Some((class, tenant)) = names::class_of_filter(&info.config.filter_subject) {
+                queues.push(QueueDepth {
+                    class,
+                    tenant,
+                    waiting: info.num_pending,
+                    taken: info.num_ack_pending,
+                });
+            }
+        }
+        queues.sort_by(|one, other| (&one.class, &one.tenant).cmp(&(&other.class, &other.tenant)));
+        let workers = self.workers().await?;
+        let is_ready =
+            |worker: &&WorkerView| worker.alive && worker.advert.state == WorkerState::Ready;
+        let ready: Vec<&WorkerView> = workers.iter().filter(is_ready).collect();
+        let count = |error| FleetError::talk("cannot ask about a stream")(error);
+        Ok(Status {
+            queues,
+            workers_ready: ready.len(),
+            slots: ready
+                .iter()
+                .map(|worker| u64::from(worker.advert.slots))
+                .sum(),
+            slots_busy: ready.iter().map(|worker| worker.advert.running.len()).sum(),
+            workers: workers.len(),
+            jobs_open: store::keys(&self.open).await?.len(),
+            dead_letters: self.dead.get_info().await.map_err(count)?.state.messages,
+            results: self.results.get_info().await.map_err(count)?.state.messages,
+            settings: self.settings.clone(),
+        })
+    }
+
+    pub async fn workers(&self) -> Result<Vec<WorkerView>, FleetError> {
+        let now = Timestamp::now();
+        let mut workers = Vec::new();
+        for key in store::keys(&self.workers).await? {
+            if !key.starts_with("worker.") {
+                continue;
+            }
+            let seen: Option<Seen<Advert>> = store::get(&self.workers, &key).await?;
+            let Some(seen) = seen else { continue };
+            let silent = now.duration_since(seen.written_at).as_secs_f64().max(0.0);
+            let long = (self.settings.beat() * GONE_AFTER).as_secs_f64().max(2.0);
+            workers.push(WorkerView {
+                alive: silent < long && seen.value.state != WorkerState::Stopped,
+                silent_seconds: silent,
+                advert: seen.value,
+            });
+        }
+        Ok(workers)
+    }
+
+    /// Asks a worker to take nothing new, or to take work again.
+    pub async fn drain(&self, worker: &str, wanted: Drain) -> Result<(), FleetError> {
+        let known = format!("worker.{}", names::token(worker));
+        let advert: Option<Seen<Advert>> = store::get(&self.workers, &known).await?;
+        if advert.is_none() {
+            return Err(FleetError::NoSuchWorker {
+                worker: worker.to_owned(),
+            });
+        }
+        let key = format!("drain.{}", names::token(worker));
+        match wanted {
+            Drain::Yes => store::put(&self.workers, &key, &true).await,
+            Drain::No => store::remove(&self.workers, &key).await,
+        }
+    }
+
+    /// All jobs that are still known, the latest first.
+    pub async fn jobs(&self) -> Result<Vec<JobSummary>, FleetError> {
+        let mut jobs = Vec::new();
+        for key in store::keys(&self.jobs).await? {
+            let seen: Option<Seen<JobRecord>> = store::get(&self.jobs, &key).await?;
+            if let Some(seen) = seen {
+                jobs.push(summary(seen.value));
+            }
+        }
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.accepted_at));
+        Ok(jobs)
+    }
+
+    /// What happened to a job, in order.
+    pub async fn events(&self, job: &str) -> Result<Vec<Event>, FleetError> {
+        self.all_of(&self.events, names::event_subject(job)).await
+    }
+
+    /// What of a job was laid aside for good.
+    pub async fn dead_letters(&self, job: &str) -> Result<Vec<DeadLetter>, FleetError> {
+        let subject = format!("cofferdam.dead.{}.>", names::token(job));
+        self.all_of(&self.dead, subject).await
+    }
+
+    /// Who holds the slots of a job.
+    pub async fn claims(&self, record: &JobRecord) -> Result<Vec<(u32, Claim)>, FleetError> {
+        let mut claims = Vec::new();
+        for slot in &record.slots {
+            let key = names::claim_key(&record.job, slot.number);
+            let seen: Option<Seen<Claim>> = store::get(&self.claims, &key).await?;
+            claims.extend(seen.map(|seen| (slot.number, seen.value)));
+        }
+        Ok(claims)
+    }
+
+    async fn all_of<T: serde::de::DeserializeOwned>(
+        &self,
+        stream: &async_nats::jetstream::stream::Stream,
+        subject: String,
+    ) -> Result<Vec<T>, FleetError> {
+        let mut found = Vec::new();
+        let mut from = 1;
+        loop {
+            let asked = stream.raw_message_builder().sequence(from);
+            match asked.next_by_subject(subject.as_str()).send().await {
+                Ok(message) => {
+                    from = message.sequence.saturating_add(1);
+                    found.push(store::read(&message.payload, || subject.clone())?);
+                }
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
+                    return Ok(found);
+                }
+                Err(error) => return Err(FleetError::talk("cannot read a stream")(error)),
+            }
+        }
+    }
+}
+
+/// Whether a worker is to take nothing new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drain {
+    Yes,
+    No,
+}
+
+fn summary(record: JobRecord) -> JobSummary {
+    let state = match record.end.as_ref().map(|end| end.outcome) {
+        None => "open",
+        Some(EndOutcome::Agreed) => "agreed",
+        Some(EndOutcome::Disputed) => "disputed",
+        Some(EndOutcome::Failed) => "failed",
+    };
+    JobSummary {
+        state,
+        replicas: record.replicas,
+        accepted_at: record.accepted_at,
+        workers: record
+            .end
+            .as_ref()
+            .map(|end| end.workers.clone())
+            .unwrap_or_default(),
+        reason: record.end.and_then(|end| end.reason),
+        job: record.job,
+        tenant: record.tenant,
+        class: record.class,
+    }
+}

@@ -1,0 +1,280 @@
+//! Taking a job on, and putting its work into the queue: once, however often it is asked for and wherever it is interrupted.
+
+use async_nats::jetstream::consumer::AckPolicy;
+use async_nats::jetstream::consumer::pull;
+use async_nats::jetstream::message::PublishMessage;
+use cofferdam_contract::seal::Sealed;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::class::Class;
+use crate::connect::Fleet;
+use crate::error::FleetError;
+use crate::ledger::LocalLedger;
+use crate::model::{Claim, DeadLetter, Event, JobRecord, Slot, SlotEnd, Work};
+use crate::names;
+use crate::store::{self, Seen};
+
+/// What somebody wants done.
+#[derive(Debug)]
+pub struct Submission<'a> {
+    pub sealed: &'a Sealed,
+    pub class: Class,
+    pub tenant: &'a str,
+    pub replicas: u32,
+    /// Whether one more answer is asked for, to check the first.
+    pub audited: bool,
+}
+
+/// Whether it was taken on just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accepted {
+    Now,
+    /// The same payload was accepted before; this is that job.
+    Before,
+}
+
+impl Fleet {
+    /// Takes a payload on. When this returns, the job is written down and all of its work is in the queue.
+    pub async fn submit(&self, wanted: &Submission<'_>) -> Result<Accepted, FleetError> {
+        let payload = wanted.sealed.payload();
+        let job = payload.payload_id.clone();
+        let text = wanted.sealed.json().to_string();
+        let now = Timestamp::now();
+        let excluded = LocalLedger::new(self).quarantined(now).await?;
+        let replicas = match wanted.audited {
+            true => wanted.replicas.saturating_add(1),
+            false => wanted.replicas,
+        };
+        let slot = |number| Slot {
+            number,
+            excluded: excluded.clone(),
+            queued_at: now,
+            end: None,
+        };
+        let record = JobRecord {
+            job: job.clone(),
+            tenant: wanted.tenant.to_owned(),
+            class: wanted.class.subject(),
+            digest: wanted.sealed.digest(),
+            payload: self.carry(text).await?,
+            replicas,
+            audited: wanted.audited,
+            accepted_at: now,
+            deadline: payload.deadline,
+            queued: false,
+            slots: (0..replicas).map(slot).collect(),
+            used: Vec::new(),
+            entries: Vec::new(),
+            end: None,
+            settled: false,
+        };
+        // First, so that a coordinator finds a job whose submitter died in the middle of this.
+        store::put(&self.open, &names::token(&job), &now).await?;
+        let made = store::create(&self.jobs, &names::token(&job), &record).await?;
+        let seen = self.job(&job).await?;
+        if seen.value.digest != record.digest {
+            return Err(FleetError::OtherPayload { job });
+        }
+        if !seen.value.queued {
+            self.queue_all(seen).await?;
+        } else if seen.value.settled {
+            store::remove(&self.open, &names::token(&job)).await?;
+        }
+        Ok(match made {
+            Some(_) => Accepted::Now,
+            None => Accepted::Before,
+        })
+    }
+
+    pub(crate) async fn job(&self, job: &str) -> Result<Seen<JobRecord>, FleetError> {
+        let found = store::get(&self.jobs, &names::token(job)).await?;
+        found.ok_or_else(|| FleetError::NoSuchJob {
+            job: job.to_owned(),
+        })
+    }
+
+    /// The record of a job.
+    pub async fn job_record(&self, job: &str) -> Result<JobRecord, FleetError> {
+        Ok(self.job(job).await?.value)
+    }
+
+    /// Puts every open slot into the queue and writes down that it is there. Twice is as good as once: the server drops what it has seen, and a slot that was answered is not run again.
+    pub(crate) async fn queue_all(&self, mut seen: Seen<JobRecord>) -> Result<(), FleetError> {
+        loop {
+            let record = &seen.value;
+            self.ensure_queue(&record.class, &record.tenant).await?;
+            for slot in record.slots.iter().filter(|slot| slot.end.is_none()) {
+                self.queue_slot(record, slot).await?;
+            }
+            self.wake(&record.class, &record.tenant).await;
+            let mut queued = record.clone();
+            queued.queued = true;
+            let key = names::token(&record.job);
+            if store::swap(&self.jobs, &key, &queued, seen.revision)
+                .await?
+                .is_some()
+            {
+                return Ok(());
+            }
+            seen = self.job(&queued.job).await?;
+            if seen.value.queued {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn queue_slot(&self, record: &JobRecord, slot: &Slot) -> Result<(), FleetError> {
+        let work = Work {
+            job: record.job.clone(),
+            slot: slot.number,
+            tenant: record.tenant.clone(),
+            class: record.class.clone(),
+            digest: record.digest,
+            payload: record.payload.clone(),
+            excluded: slot.excluded.clone(),
+            deadline: record.deadline,
+        };
+        let subject = names::work_subject(&work.class, &work.tenant, &work.job, work.slot);
+        let id = format!("{}.{}", work.job, work.slot);
+        self.publish(subject, &id, store::written(&work)?).await
+    }
+
+    /// A durable queue for a class and a tenant. Their filters never overlap, which a work queue demands, and workers take from them in turn.
+    async fn ensure_queue(&self, class: &str, tenant: &str) -> Result<(), FleetError> {
+        let name = names::queue_name(class, tenant);
+        let config = pull::Config {
+            durable_name: Some(name.clone()),
+            filter_subject: names::queue_filter(class, tenant),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.settings.heartbeat_timeout(),
+            // Starts are counted in the claim: not every delivery is one.
+            max_deliver: -1,
+            max_ack_pending: 10_000,
+            ..pull::Config::default()
+        };
+        let made = self.work.get_or_create_consumer(&name, config).await;
+        made.map(|_| ())
+            .map_err(FleetError::talk("cannot make a queue"))
+    }
+
+    /// A hint; whoever misses it looks by himself a little later.
+    async fn wake(&self, class: &str, tenant: &str) {
+        let name = names::queue_name(class, tenant);
+        let _ = self.client.publish(names::WAKE, name.into()).await;
+        let _ = self.client.flush().await;
+    }
+
+    pub(crate) async fn publish(
+        &self,
+        subject: String,
+        id: &str,
+        body: bytes::Bytes,
+    ) -> Result<(), FleetError> {
+        let message = PublishMessage::build().payload(body).message_id(id);
+        let sent = self.context.send_publish(subject, message).await;
+        let sent = sent.map_err(FleetError::talk("cannot publish"))?;
+        sent.await
+            .map(|_| ())
+            .map_err(FleetError::talk("the server did not take a message"))
+    }
+
+    /// Writes down what happened; a history with a gap is better than work that waits for it.
+    pub(crate) async fn note_best_effort(&self, event: Event) {
+        if let Ok(body) = store::written(&event) {
+            let subject = names::event_subject(&event.job);
+            if let Ok(sent) = self.context.publish(subject, body).await {
+                let _ = sent.await;
+            }
+        }
+    }
+
+    /// Lays work aside for good, with the reason.
+    pub(crate) async fn bury(
+        &self,
+        work: Work,
+        claim: &Claim,
+        reason: &str,
+    ) -> Result<(), FleetError> {
+        let subject = names::dead_subject(&work.job, work.slot);
+        let id = format!("dead.{}.{}", work.job, work.slot);
+        let letter = DeadLetter {
+            work,
+            reason: reason.to_owned(),
+            failures: claim.failures.clone(),
+            at: Timestamp::now(),
+        };
+        self.publish(subject, &id, store::written(&letter)?).await
+    }
+
+    /// Has a job that has ended done again, from the beginning and by whoever may.
+    pub async fn requeue(&self, job: &str) -> Result<(), FleetError> {
+        let seen = self.job(job).await?;
+        let mut record = seen.value;
+        if record.end.is_none() || !record.settled {
+            let why = "has not ended; only what has ended can be done again".to_owned();
+            return Err(FleetError::Unfit {
+                job: job.to_owned(),
+                why,
+            });
+        }
+        let now = Timestamp::now();
+        if record.deadline <= now {
+            let why = format!(
+                "has a deadline that has passed ({}); seal a new payload",
+                record.deadline
+            );
+            return Err(FleetError::Unfit {
+                job: job.to_owned(),
+                why,
+            });
+        }
+        let excluded = LocalLedger::new(self).quarantined(now).await?;
+        let mut next = 0;
+        for slot in &mut record.slots {
+            next = next.max(slot.number.saturating_add(1));
+            if let Some(SlotEnd::Valid { result_id, .. }) = slot.end.replace(SlotEnd::Abandoned) {
+                record.used.push(result_id);
+            }
+        }
+        // Whoever had a part in it may have one again.
+        for worker in store::keys(&self.claims).await? {
+            if worker.starts_with(&format!("{}.by.", names::token(job))) {
+                store::remove(&self.claims, &worker).await?;
+            }
+        }
+        let slot = |number| Slot {
+            number,
+            excluded: excluded.clone(),
+            queued_at: now,
+            end: None,
+        };
+        let until = next.saturating_add(record.replicas);
+        record.slots.extend((next..until).map(slot));
+        record.queued = false;
+        record.end = None;
+        record.settled = false;
+        store::put(&self.open, &names::token(job), &now).await?;
+        let key = names::token(job);
+        if store::swap(&self.jobs, &key, &record, seen.revision)
+            .await?
+            .is_none()
+        {
+            return Err(FleetError::Contended {
+                what: format!("the job {job}"),
+            });
+        }
+        self.note_best_effort(Event {
+            at: now,
+            job: job.to_owned(),
+            slot: None,
+            what: "requeued".to_owned(),
+            worker: None,
+            detail: String::new(),
+            logs: Vec::new(),
+        })
+        .await;
+        self.queue_all(self.job(job).await?).await
+    }
+}

@@ -1,0 +1,280 @@
+//! Jobs that go well, and those that cannot be done.
+
+use cofferdam_fleet::model::{EndOutcome, Settings, WorkerState};
+use cofferdam_fleet::{Accepted, Address, Drain, Fleet, FleetError, LocalLedger};
+use cofferdam_testkit::nats::Nats;
+use serde_json::json;
+
+use crate::world::{
+    Manner, calm, connect, ended, hand, payload, quick, runtime, submit, submit_as, until,
+};
+
+#[test]
+fn three_replicas_go_to_three_workers_and_agree() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let _hands = ["a", "b", "c"].map(|name| hand(&nats, name, Manner::Honest));
+        let sealed = payload("a sum", json!({}));
+        assert_eq!(submit(&fleet, &sealed, 3).await.unwrap(), Accepted::Now);
+        let record = ended(&fleet, &sealed).await;
+        let end = record.end.unwrap();
+        assert_eq!(end.outcome, EndOutcome::Agreed);
+        let mut workers = end.workers;
+        workers.sort();
+        assert_eq!(workers, ["a", "b", "c"]);
+        for name in ["a", "b", "c"] {
+            let standing = LocalLedger::new(&fleet).standing(name).await.unwrap();
+            assert_eq!((standing.reputation, standing.confirmed), (55, 1));
+        }
+        // The same payload again is the same job, and nothing runs twice.
+        assert_eq!(submit(&fleet, &sealed, 3).await.unwrap(), Accepted::Before);
+        let status = fleet.status().await.unwrap();
+        assert_eq!(
+            (status.results, status.jobs_open, status.workers_ready),
+            (3, 0, 3)
+        );
+        let events = fleet.events(&record.job).await.unwrap();
+        let count = |what: &str| events.iter().filter(|event| event.what == what).count();
+        assert_eq!(
+            (count("taken"), count("answered"), count("ended")),
+            (3, 3, 1)
+        );
+        assert!(events.iter().any(|event| event.logs == ["a line"]));
+    });
+}
+
+#[test]
+fn another_payload_under_the_same_id_is_refused() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let one = payload("one", json!({"payload_id": "SAME"}));
+        let other = payload("other", json!({"payload_id": "SAME"}));
+        assert_eq!(submit(&fleet, &one, 1).await.unwrap(), Accepted::Now);
+        assert_eq!(submit(&fleet, &one, 1).await.unwrap(), Accepted::Before);
+        let refused = submit(&fleet, &other, 1).await;
+        assert!(
+            matches!(refused, Err(FleetError::OtherPayload { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(fleet.status().await.unwrap().queues[0].waiting, 1);
+    });
+}
+
+#[test]
+fn what_is_too_large_for_a_message_lies_in_the_object_store() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let _hand = hand(&nats, "a", Manner::Honest);
+        let input = "i".repeat(2 << 20);
+        let task = json!({"kind": "command", "argv": ["/bin/true"], "stdin": input});
+        let sealed = payload(
+            "writes 3000000",
+            json!({"task": task, "max_output_size_kb": 4096}),
+        );
+        submit(&fleet, &sealed, 1).await.unwrap();
+        let record = ended(&fleet, &sealed).await;
+        assert_eq!(
+            record.end.as_ref().unwrap().outcome,
+            EndOutcome::Agreed,
+            "{record:?}"
+        );
+        let coordinator = cofferdam_fleet::coordinator::Coordinator::new(
+            &fleet,
+            cofferdam_fleet::coordinator::Trust::FirstUse,
+        );
+        let envelope = coordinator.answer(&record).await.unwrap().unwrap();
+        let envelope: serde_json::Value = serde_json::from_slice(&envelope).unwrap();
+        assert_eq!(
+            envelope["output"]["stdout"].as_str().unwrap().len(),
+            3_000_000
+        );
+    });
+}
+
+#[test]
+fn a_tenant_with_much_work_does_not_keep_another_waiting() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let many: Vec<_> = (0..8).map(|_| payload("takes 20", json!({}))).collect();
+        for sealed in &many {
+            submit_as(&fleet, sealed, 1, "much", false).await.unwrap();
+        }
+        let one = payload("takes 20", json!({}));
+        submit_as(&fleet, &one, 1, "little", false).await.unwrap();
+        let _hand = hand(&nats, "a", Manner::Honest);
+        let answered = async |sealed: &cofferdam_contract::seal::Sealed| {
+            let events = fleet.events(&sealed.payload().payload_id).await.unwrap();
+            events
+                .iter()
+                .find(|event| event.what == "answered")
+                .unwrap()
+                .at
+        };
+        ended(&fleet, &one).await;
+        for sealed in &many {
+            ended(&fleet, sealed).await;
+        }
+        let last = many.last().unwrap();
+        let mut before = 0;
+        for sealed in &many {
+            before += usize::from(answered(sealed).await < answered(&one).await);
+        }
+        assert!(before <= 2, "{before} of the others were first");
+        assert!(answered(last).await > answered(&one).await);
+    });
+}
+
+#[test]
+fn work_waits_for_a_worker_that_can_hold_its_limits() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let small = hand(&nats, "small", Manner::Honest);
+        let sealed = payload("much memory", json!({"max_memory_mb": 2048}));
+        let fits = payload("little memory", json!({}));
+        submit(&fleet, &sealed, 1).await.unwrap();
+        submit(&fleet, &fits, 1).await.unwrap();
+        ended(&fleet, &fits).await;
+        assert_eq!(small.runs(), 1, "and not the other");
+        let status = fleet.status().await.unwrap();
+        let waiting: Vec<u64> = status.queues.iter().map(|queue| queue.waiting).collect();
+        assert_eq!((waiting.iter().sum::<u64>(), status.jobs_open), (1, 1));
+    });
+}
+
+#[test]
+fn what_nobody_can_do_is_laid_aside_with_the_reason_and_can_be_done_again() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let refusing = hand(&nats, "no", Manner::Refuses);
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(5);
+        let sealed = payload("never", json!({"deadline": soon.to_string()}));
+        submit(&fleet, &sealed, 1).await.unwrap();
+        let record = ended(&fleet, &sealed).await;
+        let end = record.end.unwrap();
+        assert_eq!(end.outcome, EndOutcome::Failed);
+        let reason = end.reason.unwrap();
+        assert!(
+            reason.contains("no refused: there is no room") && reason.contains("deadline"),
+            "{reason}"
+        );
+        let dead = fleet.dead_letters(&record.job).await.unwrap();
+        assert_eq!(dead.len(), 1);
+        assert_eq!(refusing.runs(), 1, "who has refused is not asked again");
+        assert!(
+            LocalLedger::new(&fleet)
+                .standings()
+                .await
+                .unwrap()
+                .is_empty(),
+            "no offence"
+        );
+        drop(refusing);
+        assert!(
+            matches!(
+                fleet.requeue(&record.job).await,
+                Err(FleetError::Unfit { .. })
+            ),
+            "its deadline has passed"
+        );
+        assert!(matches!(
+            fleet.requeue("NONE").await,
+            Err(FleetError::NoSuchJob { .. })
+        ));
+        // One that was started too often has its deadline before it.
+        let other = connect(
+            &nats,
+            Some(Settings {
+                max_starts: 1,
+                ..quick()
+            }),
+        )
+        .await;
+        let sealed = payload("takes 60000", json!({}));
+        submit(&other, &sealed, 1).await.unwrap();
+        let first = hand(&nats, "dies", Manner::Honest);
+        until("it runs", || async { first.runs() == 1 }).await;
+        drop(first);
+        let _second = hand(&nats, "lives", Manner::Honest);
+        let record = ended(&other, &sealed).await;
+        assert_eq!(record.end.unwrap().outcome, EndOutcome::Failed);
+        assert_eq!(other.dead_letters(&record.job).await.unwrap().len(), 1);
+        other.requeue(&record.job).await.unwrap();
+        assert!(other.job_record(&record.job).await.unwrap().end.is_none());
+    });
+}
+
+#[test]
+fn a_worker_that_is_drained_finishes_and_takes_nothing_new() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let worker = hand(&nats, "a", Manner::Honest);
+        let first = payload("takes 700", json!({}));
+        submit(&fleet, &first, 1).await.unwrap();
+        until("it runs", || async { worker.runs() == 1 }).await;
+        fleet.drain("a", Drain::Yes).await.unwrap();
+        let state = async || fleet.workers().await.unwrap()[0].advert.state;
+        until("it drains", || async {
+            state().await == WorkerState::Draining
+        })
+        .await;
+        let second = payload("later", json!({}));
+        submit(&fleet, &second, 1).await.unwrap();
+        assert_eq!(
+            ended(&fleet, &first).await.end.unwrap().outcome,
+            EndOutcome::Agreed
+        );
+        assert_eq!(worker.runs(), 1);
+        fleet.drain("a", Drain::No).await.unwrap();
+        assert_eq!(
+            ended(&fleet, &second).await.end.unwrap().outcome,
+            EndOutcome::Agreed
+        );
+        worker.drain();
+        until("it says so", || async {
+            state().await == WorkerState::Stopped
+        })
+        .await;
+        let unknown = fleet.drain("nobody", Drain::Yes).await;
+        assert!(matches!(unknown, Err(FleetError::NoSuchWorker { .. })));
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_and_a_stream_that_is_not_ours_are_told() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let nobody = Address {
+            url: "nats://127.0.0.1:1".into(),
+            ..Address::default()
+        };
+        let error = Fleet::connect(&nobody, None).await.unwrap_err();
+        assert!(error.to_string().contains("nats-server -js"), "{error}");
+        let client = async_nats::connect(nats.url()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        let theirs = async_nats::jetstream::stream::Config {
+            name: "COFFERDAM_WORK".into(),
+            subjects: vec!["theirs.>".into()],
+            ..Default::default()
+        };
+        context.create_stream(theirs).await.unwrap();
+        let address = Address {
+            url: nats.url(),
+            ..Address::default()
+        };
+        let error = Fleet::connect(&address, None).await.unwrap_err();
+        assert!(matches!(error, FleetError::WrongStream { .. }), "{error}");
+        let gone = Address {
+            credentials: Some("/no/such/file".into()),
+            ..address
+        };
+        let error = Fleet::connect(&gone, None).await.unwrap_err();
+        assert!(error.to_string().contains("--nats-creds"), "{error}");
+    });
+}

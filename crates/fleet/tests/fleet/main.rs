@@ -1,0 +1,14 @@
+//! A fleet on a real server: agreement, lies, silence, crashes and restarts. What is promised: everything accepted ends, once.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test file: what fails here fails the test"
+)]
+
+mod jobs;
+mod lies;
+mod rounds;
+mod silence;
+mod world;
