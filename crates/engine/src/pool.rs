@@ -178,12 +178,12 @@ impl Pool {
             .is_some_and(|interpreter| interpreter.way == Way::Copy);
         let mut state = self.shared.state();
         let now = Instant::now();
-        let kind = state.kind(shape.clone(), now)?;
+        let kind = state.kind(&shape, now)?;
         kind.last_asked = now;
         kind.bounds = bounds;
         let mut seat = state.take(&shape);
         if seat.is_none() {
-            let kind = state.kind(shape.clone(), now)?;
+            let kind = state.kind(&shape, now)?;
             kind.misses += 1;
             if kind.misses > 1 {
                 kind.wanted = kind.wanted.saturating_mul(2).max(1);
@@ -227,14 +227,14 @@ impl Drop for Pool {
 
 impl State {
     /// The kind that a shape belongs to, new if it must be.
-    fn kind(&mut self, shape: Shape, now: Instant) -> Option<&mut Kind> {
-        let at = self.kinds.iter().position(|kind| kind.shape == shape);
+    fn kind(&mut self, shape: &Shape, now: Instant) -> Option<&mut Kind> {
+        let at = self.kinds.iter().position(|kind| kind.shape == *shape);
         let at = at.unwrap_or_else(|| {
             if self.kinds.len() >= MOST_KINDS {
                 self.forget_one();
             }
             self.kinds.push(Kind {
-                shape,
+                shape: shape.clone(),
                 bounds: Bounds::default(),
                 ready: VecDeque::new(),
                 coming: 0,
@@ -423,7 +423,7 @@ impl Shared {
             Ok(_) => state.figures.built += 1,
             Err(_) => state.figures.failed += 1,
         }
-        let Some(kind) = state.kind(shape, now) else {
+        let Some(kind) = state.kind(&shape, now) else {
             return;
         };
         kind.coming = kind.coming.saturating_sub(1);

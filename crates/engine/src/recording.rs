@@ -224,11 +224,12 @@ impl Recorder {
         let mut closing = closing(record, collected);
         closing.results = results;
         closing.redactions = self.redactions + redact_closing(&mut closing, &self.rules);
-        let files = (closing.artifacts.clone(), closing.left_out.clone());
+        let files = self.files.as_ref();
+        let files = files.map(|_| (closing.artifacts.clone(), closing.left_out.clone()));
         if let Err(error) = journal.finish(closing) {
             return Some(error.to_string());
         }
-        if let Some(told) = &self.files {
+        if let (Some(told), Some(files)) = (&self.files, files) {
             told.0.get_or_init(|| files);
         }
         trouble

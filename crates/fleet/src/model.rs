@@ -39,6 +39,22 @@ pub struct Work {
     pub deadline: Timestamp,
 }
 
+impl Work {
+    /// What is to be done for one answer of a job.
+    pub fn of(record: &JobRecord, slot: &Slot) -> Self {
+        Self {
+            job: record.job.clone(),
+            slot: slot.number,
+            tenant: record.tenant.clone(),
+            class: record.class.clone(),
+            digest: record.digest,
+            payload: record.payload.clone(),
+            excluded: slot.excluded.clone(),
+            deadline: record.deadline,
+        }
+    }
+}
+
 /// Who has a slot. Changed only by comparing and setting, so that one worker has it at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -126,16 +126,7 @@ impl Fleet {
     }
 
     async fn queue_slot(&self, record: &JobRecord, slot: &Slot) -> Result<(), FleetError> {
-        let work = Work {
-            job: record.job.clone(),
-            slot: slot.number,
-            tenant: record.tenant.clone(),
-            class: record.class.clone(),
-            digest: record.digest,
-            payload: record.payload.clone(),
-            excluded: slot.excluded.clone(),
-            deadline: record.deadline,
-        };
+        let work = Work::of(record, slot);
         let subject = names::work_subject(&work.class, &work.tenant, &work.job, work.slot);
         let id = format!("{}.{}", work.job, work.slot);
         self.publish(subject, &id, store::written(&work)?).await

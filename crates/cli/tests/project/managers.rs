@@ -8,23 +8,18 @@ use cofferdam_testkit::{Finished, Host, Need, Way, host};
 use crate::fixture::{act_with, counts, project};
 use crate::packages::kept;
 
-const MANAGERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/managers");
-const YARN: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../target/managers/yarn1/node_modules/.bin/yarn"
-);
-const BERRY: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../target/managers/yarn4/node_modules/.bin/yarn"
-);
-const PNPM: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../target/managers/pnpm/node_modules/.bin/pnpm"
-);
-const UV: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../target/managers/uv/bin/uv"
-);
+/// Where `cargo xtask test` puts a manager.
+macro_rules! installed {
+    ($path:literal) => {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/managers", $path)
+    };
+}
+
+const MANAGERS: &str = installed!("");
+const YARN: &str = installed!("/yarn1/node_modules/.bin/yarn");
+const BERRY: &str = installed!("/yarn4/node_modules/.bin/yarn");
+const PNPM: &str = installed!("/pnpm/node_modules/.bin/pnpm");
+const UV: &str = installed!("/uv/bin/uv");
 
 /// The manifest of a project whose tests Mocha runs, by a script that takes arguments.
 fn manifest(manager: &str) -> String {

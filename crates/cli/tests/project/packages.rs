@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cofferdam_testkit::{Host, Need, Way, host};
+use cofferdam_testkit::{Finished, Host, Need, Way, host};
 
 use crate::fixture::{PATIENCE, act, act_with, counts, project};
 
@@ -49,6 +49,12 @@ const MEMBERS: &[(&str, &str)] = &[
     ("ts/a.ts", "const n: number = \"x\";\nexport { n };\n"),
 ];
 
+/// What the host fetches into a cache; the sandbox has no network.
+fn fetched_outside(host: &Host, way: Way, dir: &Path, cache: &Path) -> Finished {
+    let more = ["--json", "--backend", "host"];
+    act_with(host, way, "restore", dir, cache, &more)
+}
+
 /// Kept between runs of the tests, so that the registry is asked once.
 pub(crate) fn kept(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
@@ -72,14 +78,7 @@ fn npm_packages_are_fetched_into_a_cache_and_then_everything_works_without_netwo
         "ENOTCACHED",
         "{empty:#?}"
     );
-    let fetched = act_with(
-        &host,
-        way,
-        "restore",
-        &dir,
-        &cache,
-        &["--json", "--backend", "host"],
-    );
+    let fetched = fetched_outside(&host, way, &dir, &cache);
     assert_eq!(fetched.code(), 0, "{fetched:#?}");
     assert!(
         !dir.join("node_modules").exists(),
@@ -270,27 +269,13 @@ fn crates_are_fetched_into_a_cache_and_used_without_network() {
     ];
     let dir = project(&host, way, &files);
     let cache = kept("cargo");
-    let fetched = act_with(
-        &host,
-        way,
-        "restore",
-        &dir,
-        &cache,
-        &["--json", "--backend", "host"],
-    );
+    let fetched = fetched_outside(&host, way, &dir, &cache);
     assert_eq!(fetched.code(), 0, "{fetched:#?}");
     std::fs::remove_dir_all(dir.join(".cargo")).unwrap();
     let lock = std::fs::read(dir.join("Cargo.lock")).unwrap();
     std::fs::remove_file(dir.join("Cargo.lock")).unwrap();
     std::os::unix::fs::symlink("/no/such/lock", dir.join("Cargo.lock")).unwrap();
-    let refused = act_with(
-        &host,
-        way,
-        "restore",
-        &dir,
-        &cache,
-        &["--json", "--backend", "host"],
-    );
+    let refused = fetched_outside(&host, way, &dir, &cache);
     assert_eq!(refused.code(), 125, "{refused:#?}");
     assert!(refused.err().contains("no regular file"), "{refused:#?}");
     std::fs::remove_file(dir.join("Cargo.lock")).unwrap();
@@ -328,14 +313,7 @@ fn wheels_are_fetched_into_a_cache_and_installed_without_network() {
         std::fs::write(dir.join(trap), line).unwrap();
         std::fs::set_permissions(dir.join(trap), PermissionsExt::from_mode(0o755)).unwrap();
     }
-    let fetched = act_with(
-        &host,
-        way,
-        "restore",
-        &dir,
-        &cache,
-        &["--json", "--backend", "host"],
-    );
+    let fetched = fetched_outside(&host, way, &dir, &cache);
     assert_eq!(fetched.code(), 0, "{fetched:#?}");
     assert!(!owned.exists(), "{fetched:#?}");
     for trap in traps {

@@ -17,16 +17,20 @@ use cofferdam_testkit::podman::Podman;
 
 use crate::support::{exited, mib, request, script, streams, try_run, with_workspace};
 
+fn settings(podman: &Podman) -> Settings {
+    Settings {
+        endpoint: Endpoint::Unix(podman.socket()),
+        image: Some(IMAGE.to_owned()),
+        ..Settings::default()
+    }
+}
+
 #[test]
 fn a_podman_socket_does_the_same() {
     let Some(podman) = Podman::start() else {
         return;
     };
-    let settings = Settings {
-        endpoint: Endpoint::Unix(podman.socket()),
-        image: Some(IMAGE.to_owned()),
-        ..Settings::default()
-    };
+    let settings = settings(&podman);
     let run = |request| try_run(request, &settings).unwrap();
     let look = "id -u; ls /sys/class/net; grep -E '^(CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'; \
                 (echo x >/file) 2>/dev/null; echo y >/tmp/file; echo err >&2; exit 3";
@@ -90,11 +94,7 @@ fn a_container_of_podmans_reaches_what_is_allowed_and_nothing_else() {
     let Some(podman) = Podman::start() else {
         return;
     };
-    let settings = Settings {
-        endpoint: Endpoint::Unix(podman.socket()),
-        image: Some(IMAGE.to_owned()),
-        ..Settings::default()
-    };
+    let settings = settings(&podman);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {

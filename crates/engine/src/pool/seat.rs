@@ -102,14 +102,18 @@ impl Seat {
     pub(crate) fn fitted(mut self, plan: &Plan) -> Option<Self> {
         let is_built = matches!(&plan.enclosure, Enclosure::Walls(walls) if *walls == self.walls);
         if let Some(interpreter) = &self.interpreter {
-            let written = plan.errand.written();
-            if !interpreter.suits(&plan.terms.request) || written.len() > MOST_WRITTEN {
+            if !interpreter.suits(&plan.terms.request) {
                 return None;
             }
-            self.written = written;
+            if interpreter.way == Way::Copy {
+                self.written = plan.errand.written();
+            }
         }
-        let is_ready =
-            is_built && self.is_alive() && self.set(&plan.bounds).is_ok() && self.is_told(plan);
+        let is_ready = is_built
+            && self.written.len() <= MOST_WRITTEN
+            && self.is_alive()
+            && self.set(&plan.bounds).is_ok()
+            && self.is_told(plan);
         is_ready.then_some(self)
     }
 

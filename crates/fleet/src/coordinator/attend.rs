@@ -10,9 +10,7 @@ use jiff::Timestamp;
 use super::{Case, Coordinator, Trust};
 use crate::error::FleetError;
 use crate::judge::{self, Asked, Published, Rejection};
-use crate::model::{
-    Advert, Carried, Claim, ClaimState, Failure, FailureKind, JobRecord, Slot, SlotEnd, Work,
-};
+use crate::model::{Advert, Carried, Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
 use crate::names;
 use crate::store::{self, Seen};
 use crate::supervise::{Silent, Watched};
@@ -247,7 +245,7 @@ impl Coordinator {
         let key = names::claim_key(&job, slot.number);
         match &claim.value.state {
             ClaimState::Dead { reason } => {
-                let work = work_of(&case.record, slot);
+                let work = Work::of(&case.record, slot);
                 self.fleet.bury(work, &claim.value, reason).await?;
                 Ok(Some(SlotEnd::Dead {
                     reason: reason.clone(),
@@ -321,7 +319,7 @@ impl Coordinator {
         claim.state = ClaimState::Dead {
             reason: reason.clone(),
         };
-        let work = work_of(&case.record, slot);
+        let work = Work::of(&case.record, slot);
         let written = match revision {
             Some(revision) => store::swap(&self.fleet.claims, key, &claim, revision).await?,
             None => store::create(&self.fleet.claims, key, &claim).await?,
@@ -408,19 +406,6 @@ impl Claim {
         if !self.excluded.iter().any(|name| name == worker) {
             self.excluded.push(worker.to_owned());
         }
-    }
-}
-
-fn work_of(record: &JobRecord, slot: &Slot) -> Work {
-    Work {
-        job: record.job.clone(),
-        slot: slot.number,
-        tenant: record.tenant.clone(),
-        class: record.class.clone(),
-        digest: record.digest,
-        payload: record.payload.clone(),
-        excluded: slot.excluded.clone(),
-        deadline: record.deadline,
     }
 }
 

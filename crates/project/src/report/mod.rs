@@ -26,4 +26,6 @@ pub use model::{
 pub use tally::Tally;
 
 #[cfg(test)]
+mod bounds_tests;
+#[cfg(test)]
 mod tests;
