@@ -150,6 +150,31 @@ impl Fleet {
         self.all_of(&self.events, names::event_subject(job)).await
     }
 
+    /// Until a worker has taken a job; at once where one has it, or had it.
+    pub async fn until_taken(&self, job: &str) {
+        const AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
+        loop {
+            let events = self.client.subscribe(names::event_subject(job)).await;
+            let Ok(mut events) = events else {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            };
+            let claims = match self.job(job).await {
+                Ok(record) => self.claims(&record.value).await.unwrap_or_default(),
+                Err(_) => Vec::new(),
+            };
+            if claims.iter().any(|(_, claim)| claim.starts > 0) {
+                return;
+            }
+            while let Some(message) = events.next().await {
+                let event: Result<Event, _> = serde_json::from_slice(&message.payload);
+                if event.is_ok_and(|event| event.what == "taken") {
+                    return;
+                }
+            }
+        }
+    }
+
     /// What of a job was laid aside for good.
     pub async fn dead_letters(&self, job: &str) -> Result<Vec<DeadLetter>, FleetError> {
         let subject = format!("cofferdam.dead.{}.>", names::token(job));
@@ -167,7 +192,7 @@ impl Fleet {
         Ok(claims)
     }
 
-    async fn all_of<T: serde::de::DeserializeOwned>(
+    pub(crate) async fn all_of<T: serde::de::DeserializeOwned>(
         &self,
         stream: &async_nats::jetstream::stream::Stream,
         subject: String,
@@ -203,6 +228,7 @@ fn summary(record: JobRecord) -> JobSummary {
         Some(EndOutcome::Agreed) => "agreed",
         Some(EndOutcome::Disputed) => "disputed",
         Some(EndOutcome::Failed) => "failed",
+        Some(EndOutcome::Canceled) => "canceled",
     };
     JobSummary {
         state,

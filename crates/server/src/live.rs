@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cofferdam_contract::envelope::ResultEnvelope;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_engine::pipeline::LiveUsage;
 use cofferdam_store::RunId;
@@ -12,6 +13,7 @@ use cofferdam_store::model::{Artifact, LeftOut, RunKind};
 use cofferdam_store::sift::redact::Rules;
 use jiff::Timestamp;
 use rustix::event::EventfdFlags;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::fault::Fault;
@@ -54,6 +56,8 @@ pub(crate) struct Live {
     work: Mutex<Option<Work>>,
     /// Only until the end: remembering a result must not take a descriptor.
     cancel: Mutex<Option<Arc<OwnedFd>>>,
+    /// The same for whoever waits for it elsewhere.
+    is_canceled: watch::Sender<bool>,
     phase: watch::Sender<Phase>,
 }
 
@@ -97,6 +101,8 @@ pub(crate) struct Finished {
     pub(crate) inputs: Option<Vec<InputOutcome>>,
     /// What came of a project.
     pub(crate) project: Option<Box<Done>>,
+    /// Of a payload that another machine answered, signed there.
+    pub(crate) envelope: Option<Box<ResultEnvelope>>,
 }
 
 impl Finished {
@@ -109,12 +115,14 @@ impl Finished {
             answer: Answer::None,
             inputs: None,
             project: None,
+            envelope: None,
         }
     }
 }
 
 /// Which part of the work the record is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
     /// It did not compile, so that nothing was run.
     Compile,
@@ -190,6 +198,7 @@ impl Live {
             progress: Arc::default(),
             work: Mutex::new(Some(work)),
             cancel: Mutex::new(Some(Arc::new(cancel))),
+            is_canceled: watch::Sender::new(false),
             phase: watch::Sender::new(Phase::Queued),
         })
     }
@@ -247,11 +256,19 @@ impl Live {
 
     /// Tells the supervisor. Harmless for a run that has ended.
     pub(crate) fn request_cancel(&self) {
+        self.is_canceled.send_replace(true);
         let one: u64 = 1;
         if let Some(cancel) = self.cancel_descriptor() {
             // Full would mean that it was asked 2^64 times.
             let _ = rustix::io::write(&cancel, &one.to_ne_bytes());
         }
+    }
+
+    /// Until somebody asks for its end.
+    pub(crate) async fn canceled(&self) {
+        let mut word = self.is_canceled.subscribe();
+        // The sender lives in `self`.
+        let _ = word.wait_for(|is_canceled| *is_canceled).await;
     }
 
     /// For the supervisor; `None` after the end.

@@ -27,16 +27,19 @@ pub(super) async fn connected(
     wanted: Option<Settings>,
 ) -> Result<Fleet, Failure> {
     policy::refuse(policy::in_force(places)?, [Deed::Daemon(url)])?;
-    let address = Address {
+    Ok(Fleet::connect(&address(url, way), wanted).await?)
+}
+
+pub(crate) fn address(url: &str, way: &NatsArgs) -> Address {
+    Address {
         url: url.to_owned(),
         credentials: way.nats_creds.clone(),
         ca: way.nats_ca.clone(),
         client: way.nats_cert.clone().zip(way.nats_key.clone()),
-    };
-    Ok(Fleet::connect(&address, wanted).await?)
+    }
 }
 
-pub(super) fn trust(file: Option<&Path>) -> Result<Trust, Failure> {
+pub(crate) fn trust(file: Option<&Path>) -> Result<Trust, Failure> {
     let Some(file) = file else {
         return Ok(Trust::FirstUse);
     };
