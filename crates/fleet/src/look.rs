@@ -23,6 +23,8 @@ pub struct Status {
     pub jobs_open: usize,
     pub dead_letters: u64,
     pub results: u64,
+    /// Documents and files in the object store.
+    pub objects: usize,
     pub settings: Settings,
 }
 
@@ -92,8 +94,21 @@ impl Fleet {
             jobs_open: store::keys(&self.open).await?.len(),
             dead_letters: self.dead.get_info().await.map_err(count)?.state.messages,
             results: self.results.get_info().await.map_err(count)?.state.messages,
+            objects: self.objects_kept().await?,
             settings: self.settings.clone(),
         })
+    }
+
+    async fn objects_kept(&self) -> Result<usize, FleetError> {
+        let trouble = "cannot list large documents";
+        let listed = self.objects.list().await;
+        let mut listed = listed.map_err(FleetError::talk(trouble))?;
+        let mut kept = 0;
+        while let Some(object) = listed.next().await {
+            object.map_err(FleetError::talk(trouble))?;
+            kept += 1;
+        }
+        Ok(kept)
     }
 
     pub async fn workers(&self) -> Result<Vec<WorkerView>, FleetError> {
