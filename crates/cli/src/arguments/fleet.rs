@@ -22,6 +22,16 @@ pub(crate) struct NatsArgs {
         env = "COFFERDAM_NATS_CREDS"
     )]
     pub(crate) nats_creds: Option<PathBuf>,
+    /// A file with the seed of an nkey.
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "NATS",
+        global = true,
+        conflicts_with = "nats_creds",
+        env = "COFFERDAM_NATS_NKEY"
+    )]
+    pub(crate) nats_nkey: Option<PathBuf>,
     /// Use TLS, and believe the authorities of this file too.
     #[arg(long, value_name = "FILE", help_heading = "NATS", global = true)]
     pub(crate) nats_ca: Option<PathBuf>,

@@ -34,6 +34,7 @@ pub(crate) fn address(url: &str, way: &NatsArgs) -> Address {
     Address {
         url: url.to_owned(),
         credentials: way.nats_creds.clone(),
+        nkey: way.nats_nkey.clone(),
         ca: way.nats_ca.clone(),
         client: way.nats_cert.clone().zip(way.nats_key.clone()),
     }
