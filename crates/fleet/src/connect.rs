@@ -59,6 +59,7 @@ impl std::fmt::Debug for Fleet {
 
 const CONNECTING: Duration = Duration::from_secs(5);
 const ANSWERING: Duration = Duration::from_secs(5);
+const PINGING: Duration = Duration::from_secs(10);
 /// Within this a message that is sent twice is one.
 const DUPLICATES: Duration = Duration::from_secs(120);
 
@@ -67,7 +68,7 @@ impl Fleet {
     pub async fn connect(address: &Address, wanted: Option<Settings>) -> Result<Self, FleetError> {
         let options = options(address).await?;
         let client = options.connect(&address.url).await;
-        let client = client.map_err(|error| refusal(&address.url, &error))?;
+        let client = client.map_err(|error| refusal(address, &error))?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWERING);
         has_jetstream(&client, &address.url).await?;
@@ -149,6 +150,8 @@ async fn options(address: &Address) -> Result<ConnectOptions, FleetError> {
         .name("cofferdam")
         .connection_timeout(CONNECTING)
         .request_timeout(Some(ANSWERING))
+        // A network that went away is noticed by this, where nothing else is said.
+        .ping_interval(PINGING)
         .reconnect_delay_callback(|attempts| {
             let steps = u64::try_from(attempts).unwrap_or(u64::MAX).min(20);
             Duration::from_millis(steps.saturating_mul(100))
@@ -239,7 +242,7 @@ fn decoded(text: &str) -> String {
 }
 
 /// A server that is there and does not let us in is another trouble than one that is not there.
-fn refusal(url: &str, error: &async_nats::ConnectError) -> FleetError {
+fn refusal(address: &Address, error: &async_nats::ConnectError) -> FleetError {
     use std::error::Error as _;
     let mut why = error.to_string();
     let mut source = error.source();
@@ -250,15 +253,23 @@ fn refusal(url: &str, error: &async_nats::ConnectError) -> FleetError {
         }
         source = deeper.source();
     }
-    let url = shown(url);
+    let url = shown(&address.url);
+    let lower = why.to_lowercase();
+    let is_secure = address.ca.is_some() || address.client.is_some();
+    // Of a certificate that the server does not take, the alert may be lost with the connection.
+    let is_cut = is_secure
+        && ["reset", "eof", "broken pipe", "closed"]
+            .iter()
+            .any(|word| lower.contains(word));
+    let is_tls = ["certificate", "tls", "alert"]
+        .iter()
+        .any(|word| lower.contains(word));
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
             FleetError::NotLetIn { url, why }
         }
         ConnectErrorKind::Tls => FleetError::NoTls { url, why },
-        _ if why.contains("certificate") || why.contains("tls") || why.contains("TLS") => {
-            FleetError::NoTls { url, why }
-        }
+        _ if is_tls || is_cut => FleetError::NoTls { url, why },
         _ => FleetError::Unreachable { url, why },
     }
 }

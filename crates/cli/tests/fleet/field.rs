@@ -36,7 +36,10 @@ pub(crate) struct Field {
 
 impl Field {
     pub(crate) fn new(desk: Desk, silence: &str, more: &[&str]) -> Option<Self> {
-        let nats = Nats::start()?;
+        Some(Self::with(desk, Nats::start()?, silence, more))
+    }
+
+    pub(crate) fn with(desk: Desk, nats: Nats, silence: &str, more: &[&str]) -> Self {
         let field = Self { desk, nats };
         let url = field.nats.url();
         let quick = [
@@ -50,12 +53,28 @@ impl Field {
             silence,
         ];
         field.desk.ok(&[&quick, more].concat());
-        Some(field)
+        field
     }
 
     pub(crate) fn worker(&self, name: &str) -> Guest {
+        self.spawned(name, self.desk.command())
+    }
+
+    /// Started by something else, which becomes it.
+    pub(crate) fn worker_by(&self, name: &str, starter: &mut Command) -> Guest {
+        let own = self.desk.command();
+        let mut command = Command::new(starter.get_program());
+        command.args(starter.get_args()).arg(own.get_program());
+        command.env_clear();
+        for (variable, value) in own.get_envs() {
+            command.env(variable, value.unwrap_or_default());
+        }
+        command.current_dir(self.desk.root()).stdin(Stdio::null());
+        self.spawned(name, command)
+    }
+
+    fn spawned(&self, name: &str, mut command: Command) -> Guest {
         let url = self.nats.url();
-        let mut command = self.desk.command();
         command.args(["worker", "--nats", &url, "--name", name, "--slots", "1"]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Guest(command.spawn().unwrap())

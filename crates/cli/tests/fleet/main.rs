@@ -11,6 +11,7 @@
 mod client;
 mod field;
 mod front_door;
+mod partition;
 
 use std::process::Stdio;
 
