@@ -336,3 +336,51 @@ fn a_front_door_that_dies_or_ends_leaves_its_work_on_the_fleet_and_the_next_one_
             .is_none()
     );
 }
+
+#[test]
+fn a_project_that_is_sent_to_a_front_door_is_tested_by_a_worker() {
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        let _: Option<()> = cofferdam_testkit::docker::skip("python3");
+        return;
+    }
+    let Some(field) = Field::new(desk!(), "10s", &[]) else {
+        return;
+    };
+    let door = Door::open(&field, &[]);
+    let _worker = field.worker("w1");
+    field.ready(1);
+    let test = "import unittest\n\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(1, 1)\n    def test_b(self):\n        self.assertEqual(1, 2)\n";
+    field.desk.write("project/setup.cfg", "");
+    field.desk.write("project/test_x.py", test);
+    let server = format!("http://{}", door.address);
+    let project = field.desk.path("project");
+    let done = field.desk.run([
+        "submit",
+        "--server",
+        &server,
+        "--project",
+        project.to_str().unwrap(),
+        "--json",
+    ]);
+    let (code, told) = cofferdam_testkit::desk::json(&done);
+    assert_eq!(
+        (code, &told["counts"]["passed"], &told["counts"]["failed"]),
+        (1, &json!(1), &json!(1)),
+        "{told:#}"
+    );
+    // Its reports are files of this history.
+    let runs = door.get("/v1/runs").json();
+    let id = runs["runs"][0]["run_id"].as_str().unwrap().to_owned();
+    let report = door.get(&format!(
+        "/v1/runs/{id}/artifacts/cofferdam-reports/junit.xml"
+    ));
+    assert!(report.status == 200 && String::from_utf8_lossy(&report.body).contains("test_b"));
+    // A payload that names one has no tree to go with it.
+    let sealed = field.desk.seal(
+        "project.json",
+        &json!({"contract_id": "c", "scope": "s", "task": {"kind": "project", "action": "test"}, "deadline": "2099-01-01T00:00:00Z"}),
+    );
+    let sealed: Value = serde_json::from_slice(&std::fs::read(sealed).unwrap()).unwrap();
+    let (status, code) = door.refused("/v1/payloads", &sealed);
+    assert_eq!((status, code.as_str()), (422, "backend.unsupported_task"));
+}

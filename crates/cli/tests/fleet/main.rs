@@ -6,9 +6,11 @@
     reason = "a test file: what fails here fails the test"
 )]
 
+mod chance;
 #[allow(dead_code, reason = "the tests of the daemon use the rest")]
 #[path = "../serving/client.rs"]
 mod client;
+mod deploy;
 mod field;
 mod front_door;
 mod partition;
