@@ -15,6 +15,7 @@ use crate::accepted::{Found, Promise};
 use crate::app::App;
 use crate::asked_image::RootWish;
 use crate::away::Errand;
+use crate::config::Carrier;
 use crate::fault::Fault;
 use crate::known::Declared;
 use crate::payload;
@@ -27,6 +28,15 @@ use crate::work::{CommandTask, Task, Work, WorkspaceWish};
 pub(crate) fn take_up(app: &std::sync::Arc<App>) -> std::io::Result<()> {
     let mut waiting = Vec::new();
     let found = app.runner.accepted().found()?;
+    if app.runner.bounds().carrier == Carrier::Fleet {
+        // What was being taken in is still on the fleet.
+        for found in &found {
+            let id = found.promise.run_id;
+            if let Err(error) = journal::remove_unfinished(app.archive.dir(), id) {
+                tracing::warn!(run_id = %id, %error, "what is left of a run could not be removed");
+            }
+        }
+    }
     // What goes on in the history and nowhere else has been interrupted, and is said to be.
     if !found.is_empty()
         && let Err(error) = app.archive.read_all(|_| Ok(()))

@@ -74,6 +74,11 @@ fn two_workers_run_a_payload_their_signed_answers_are_compared_and_sigterm_drain
         about["events"].to_string().contains("seen"),
         "what it logged: {about}"
     );
+    // Checked by a second one although nobody asked for two.
+    let audited = field.desk.seal("a.json", &shell("AUDITED", "echo same"));
+    let more = ["--audit-rate", "100%", "--wait"];
+    let (exit, told) = read(&field.submit(&audited, &more).output().unwrap());
+    assert_eq!((exit, ended(&told)), (0, ("agreed", vec!["w1", "w2"])));
     // A failing program is an answer too.
     let failing = field.desk.seal("f.json", &shell("FAILS", "exit 3"));
     let (exit, told) = field.wait_for(&failing);

@@ -161,7 +161,12 @@ fn is_plain(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use cofferdam_contract::ending::Ending;
+    use cofferdam_contract::record::{CapturedStream, FinishedRun};
+    use cofferdam_contract::request::BackendName;
+    use cofferdam_contract::usage::Usage;
     use cofferdam_store::model::{ArtifactKind, Digest};
+    use jiff::Timestamp;
 
     use super::*;
 
@@ -178,29 +183,49 @@ mod tests {
 
     #[test]
     fn files_of_a_stranger_are_held_to_names_and_sizes() {
-        let artifacts = || {
-            vec![
-                artifact("a/b", 5),
-                artifact("../up", 1),
-                artifact("/etc/passwd", 1),
-                artifact("a//b", 1),
-                artifact("large", 1 << 40),
-            ]
-        };
-        let text = serde_json::json!({
-            "record": serde_json::Value::Null, "stage": "run", "answer": "none", "inputs": null, "project": null,
-            "artifacts": artifacts(), "left_out": [],
+        let now = Timestamp::now();
+        let record = RunRecord::new(FinishedRun {
+            run_id: "run".to_owned(),
+            backend: BackendName::Native,
+            ending: Ending::Exited { code: 0 },
+            stdout: CapturedStream::new(b"", 0),
+            stderr: CapturedStream::new(b"", 0),
+            result: None,
+            usage: Usage::default(),
+            enforced_by: Default::default(),
+            isolation: Default::default(),
+            denials: Vec::new(),
+            changes: None,
+            started_at: now,
+            ended_at: now,
         });
-        assert!(
-            serde_json::from_value::<Brought>(text).is_err(),
-            "without a record it is nothing"
-        );
-        let mut left_out = Vec::new();
-        let mut kept = artifacts();
-        kept.retain(|artifact| is_plain(&artifact.path));
-        left_out.extend(artifacts().into_iter().filter(|one| !is_plain(&one.path)));
-        let names: Vec<&str> = kept.iter().map(|one| one.path.as_str()).collect();
-        assert_eq!(names, ["a/b", "large"]);
-        assert_eq!(left_out.len(), 3);
+        let mut brought = Brought::of_record(&record);
+        brought.artifacts = vec![
+            artifact("a/b", 5),
+            artifact("../up", 1),
+            artifact("/etc/passwd", 1),
+            artifact("a//b", 1),
+            artifact("large", 1 << 40),
+        ];
+        let text = brought.text();
+        let read = || serde_json::from_str::<Brought>(&text).unwrap();
+        let mut held = read();
+        held.hold_to(Some(ArtifactLimits::default()));
+        let finished = held.finished();
+        let names: Vec<&str> = finished
+            .artifacts
+            .iter()
+            .map(|one| one.path.as_str())
+            .collect();
+        assert_eq!(names, ["a/b"]);
+        let out: Vec<&str> = finished
+            .left_out
+            .iter()
+            .map(|one| one.path.as_str())
+            .collect();
+        assert_eq!(out, ["../up", "/etc/passwd", "a//b", "large"]);
+        let mut none = read();
+        none.hold_to(None);
+        assert!(none.finished().artifacts.is_empty());
     }
 }
