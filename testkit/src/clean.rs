@@ -14,8 +14,8 @@ use crate::process::{self, Process};
 pub(crate) const OWN_PREFIX: &str = "cdtest-";
 /// Of somebody who measures on the same machine.
 const BENCHMARKS: &str = "cofferdam-bench-";
-/// The kernel takes namespaces and empty groups apart in its own time.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The kernel takes namespaces and empty groups apart in its own time, which is long on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 /// Outside ids of sandboxes that root starts.
