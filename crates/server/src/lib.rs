@@ -17,6 +17,7 @@ pub mod backends;
 mod body;
 mod cancellation;
 mod capacity;
+pub mod catalogue;
 mod ceilings;
 pub mod config;
 mod docs;
