@@ -1,7 +1,6 @@
 //! One run that the daemon has taken on: where it stands, how it is cancelled, and its result for as long as that is remembered.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,10 +11,10 @@ use cofferdam_store::RunId;
 use cofferdam_store::model::{Artifact, LeftOut, RunKind};
 use cofferdam_store::sift::redact::Rules;
 use jiff::Timestamp;
-use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::cancellation::Cancellation;
 use crate::fault::Fault;
 use crate::inputs::InputOutcome;
 use crate::language::Answer;
@@ -54,10 +53,7 @@ pub(crate) struct Live {
     /// Of a project.
     pub(crate) progress: Arc<Progress>,
     work: Mutex<Option<Work>>,
-    /// Only until the end: remembering a result must not take a descriptor.
-    cancel: Mutex<Option<Arc<OwnedFd>>>,
-    /// The same for whoever waits for it elsewhere.
-    is_canceled: watch::Sender<bool>,
+    pub(crate) cancel: Cancellation,
     phase: watch::Sender<Phase>,
 }
 
@@ -168,9 +164,7 @@ impl Ended {
 }
 
 impl Live {
-    pub(crate) fn new(arrival: Arrival) -> Result<Self, Fault> {
-        let cancel = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Fault::internal(format!("cannot make an eventfd: {errno}")))?;
+    pub(crate) fn new(arrival: Arrival) -> Self {
         let now = Instant::now();
         // A clock that began after it was submitted: then it came now, and has less time left.
         let (arrived, deadline) = match now.checked_sub(arrival.waited) {
@@ -178,7 +172,7 @@ impl Live {
             None => (now, arrival.deadline.saturating_sub(arrival.waited)),
         };
         let work = arrival.work;
-        Ok(Self {
+        Self {
             id: arrival.id,
             tenant: arrival.tenant,
             execution_id: arrival.execution_id,
@@ -197,10 +191,9 @@ impl Live {
             usage: Arc::default(),
             progress: Arc::default(),
             work: Mutex::new(Some(work)),
-            cancel: Mutex::new(Some(Arc::new(cancel))),
-            is_canceled: watch::Sender::new(false),
+            cancel: Cancellation::default(),
             phase: watch::Sender::new(Phase::Queued),
-        })
+        }
     }
 
     /// The rules, and what else must not be kept of this run.
@@ -247,34 +240,11 @@ impl Live {
 
     pub(crate) fn set(&self, phase: Phase) {
         if let Phase::Ended(_) = phase {
-            *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.cancel.end();
             // Of a run whose turn never came.
             drop(self.take_work());
         }
         self.phase.send_replace(phase);
-    }
-
-    /// Tells the supervisor. Harmless for a run that has ended.
-    pub(crate) fn request_cancel(&self) {
-        self.is_canceled.send_replace(true);
-        let one: u64 = 1;
-        if let Some(cancel) = self.cancel_descriptor() {
-            // Full would mean that it was asked 2^64 times.
-            let _ = rustix::io::write(&cancel, &one.to_ne_bytes());
-        }
-    }
-
-    /// Until somebody asks for its end.
-    pub(crate) async fn canceled(&self) {
-        let mut word = self.is_canceled.subscribe();
-        // The sender lives in `self`.
-        let _ = word.wait_for(|is_canceled| *is_canceled).await;
-    }
-
-    /// For the supervisor; `None` after the end.
-    pub(crate) fn cancel_descriptor(&self) -> Option<Arc<OwnedFd>> {
-        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
-        cancel.clone()
     }
 
     /// Waits for the end. The sender lives in `self`, so that it cannot go away.

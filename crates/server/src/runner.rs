@@ -189,7 +189,7 @@ impl Runner {
             if matches!(live.phase(), Phase::Ended(_)) {
                 return Err(Refusal::RunEnded.because(format!("run {}", live.id)));
             }
-            live.request_cancel();
+            live.cancel.ask();
         }
         if !removed.is_empty() {
             for live in removed {
@@ -253,7 +253,7 @@ impl Runner {
         let left: Vec<_> = state.running.values().cloned().collect();
         match &self.front_door {
             Some(door) => door.leave(),
-            None => left.iter().for_each(|live| live.request_cancel()),
+            None => left.iter().for_each(|live| live.cancel.ask()),
         }
         // The engine ends a cancelled run within milliseconds; this bound is for a kernel that does not.
         let (state, _) = self.wait_quiet(state, Duration::from_secs(5));

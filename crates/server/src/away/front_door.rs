@@ -104,7 +104,7 @@ impl FrontDoor {
         let job = live.id.to_string();
         let submitted = tokio::select! {
             submitted = self.submit(work, live, &job) => submitted,
-            () = live.canceled() => {
+            () = live.cancel.asked() => {
                 // It may be there all the same.
                 return match self.until_heard(|| self.fleet.cancel(&job)).await {
                     Ok(()) => self.awaited(work, live, &job, place, began).await,
@@ -170,7 +170,7 @@ impl FrontDoor {
             let mut ended = std::pin::pin!(coordinator.wait_for(job));
             let mut taken = std::pin::pin!(self.fleet.until_taken(job));
             let mut canceled = std::pin::pin!(async {
-                live.canceled().await;
+                live.cancel.asked().await;
                 // Whatever it says: it has ended then, or will have.
                 let _ = self.until_heard(|| self.fleet.cancel(job)).await;
             });

@@ -131,7 +131,7 @@ impl Workplace {
             callback_url: None,
             promised: false,
             work: submission.work,
-        })?);
+        }));
         let finished = self.watched(&live, cancel)?;
         let mut envelope = payload::envelope(sealed, &finished.record)?;
         worker.clone_into(&mut envelope.worker_id);
@@ -167,7 +167,7 @@ impl Workplace {
                 while rustix::event::poll(&mut fds, None).is_err() {}
                 let is_asked = fds.first().is_some_and(|fd| !fd.revents().is_empty());
                 if is_asked {
-                    live.request_cancel();
+                    live.cancel.ask();
                 }
             });
             let place = Place {
