@@ -13,6 +13,7 @@ mod asked_limits;
 mod asked_network;
 mod asked_tags;
 mod auth;
+mod away;
 pub mod backends;
 mod body;
 mod cancellation;
@@ -59,5 +60,6 @@ mod weight;
 mod work;
 mod workspace;
 
+pub use away::{CarriedOut, Refused, Workplace, document_of};
 pub use config::Config;
 pub use server::{Running, Server, StartError};
