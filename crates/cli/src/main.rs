@@ -84,6 +84,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => project::test(*args, places),
         Verb::Lint(args) => project::lint(args.act, places),
         Verb::Format(args) => project::format(args.act, places),
+        Verb::Start(args) => project::start(*args, places),
         Verb::Task(args) => project::task(*args, places),
         Verb::Golden(args) => golden::golden(args, places),
         Verb::Doctor(args) => doctor::doctor(&args, places),

@@ -66,7 +66,8 @@ pub(super) fn submit(
 /// Shows what the tools say and how many tests have ended, until the run has. Returns it as it ended.
 fn follow(server: &Server<'_>, id: &str, args: &ProjectArgs) -> Result<Value, Failure> {
     let is_quiet = args.json || args.quiet;
-    let line = CountsLine::of_stderr().filter(|_| !is_quiet);
+    let is_run = args.action == RemoteAction::Run;
+    let line = CountsLine::of_stderr().filter(|_| !is_quiet && !is_run);
     let mut step = (Value::Null, Value::Null);
     let events = server.get(&format!("/v1/runs/{id}/events"))?;
     for event in Events::new(BufReader::new(events.into_body().into_reader())) {
@@ -74,7 +75,12 @@ fn follow(server: &Server<'_>, id: &str, args: &ProjectArgs) -> Result<Value, Fa
         match event.name.as_str() {
             "output" if !is_quiet => {
                 let bytes = said(&event.data).unwrap_or_default();
+                let is_printed = event.data["stream"] == "stdout";
                 match &line {
+                    _ if is_printed && is_run => {
+                        let mut stdout = std::io::stdout().lock();
+                        let _ = stdout.write_all(&bytes).and_then(|()| stdout.flush());
+                    }
                     Some(line) => line.write(&bytes),
                     None => drop(std::io::stderr().write_all(&bytes)),
                 }
@@ -147,9 +153,11 @@ fn request(args: &ProjectArgs) -> Result<Value, Failure> {
         RemoteAction::Test => "test",
         RemoteAction::Lint => "lint",
         RemoteAction::Format => "format",
+        RemoteAction::Run => "run",
         RemoteAction::Task => "task",
     };
-    let mut project = json!({ "action": action, "only": args.only, "keep": args.keep });
+    let mut project =
+        json!({ "action": action, "only": args.only, "keep": args.keep, "args": args.args });
     let given = [
         ("task", args.task.as_ref().map(|name| json!(name))),
         ("filter", args.filter.as_ref().map(|filter| json!(filter))),

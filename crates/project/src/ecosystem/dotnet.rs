@@ -66,6 +66,7 @@ impl Runner for Dotnet {
                 vec![dotnet(ask, "format").args(["--verify-no-changes", "--no-restore"])]
             }
             Action::Format => vec![dotnet(ask, "format").arg("--no-restore")],
+            Action::Run => vec![run(ask)],
         })
     }
 
@@ -131,8 +132,21 @@ fn project(tree: &mut Tree<'_>, path: &str) -> Option<Project> {
         .unwrap_or_else(|| is_named || included("PackageReference").iter().any(is_test_package));
     if project.is_test {
         project.frameworks.push(Framework::Vstest);
+    } else if is_program(root, said("OutputType").as_deref()) {
+        project.program = Some(file.to_owned());
     }
     Some(project)
+}
+
+/// Programs say so, and what serves or works in the background is one by its kind.
+fn is_program(root: &Element, output: Option<&str>) -> bool {
+    let is = |text: &str, of: [&str; 2]| of.iter().any(|one| text.eq_ignore_ascii_case(one));
+    match output {
+        Some(output) => is(output, ["Exe", "WinExe"]),
+        None => root
+            .attribute("Sdk")
+            .is_some_and(|sdk| is(sdk, ["Microsoft.NET.Sdk.Web", "Microsoft.NET.Sdk.Worker"])),
+    }
 }
 
 fn global_json(tree: &mut Tree<'_>, dir: &str) -> Option<Wanted> {
@@ -182,9 +196,12 @@ fn file(ask: &Ask<'_>) -> String {
 }
 
 fn dotnet(ask: &Ask<'_>, verb: &str) -> Step {
-    Step::new(ask.dir(), ["dotnet", verb])
-        .arg(file(ask))
-        .cache(Cache::Nuget, ask.places)
+    surrounded(ask, Step::new(ask.dir(), ["dotnet", verb]).arg(file(ask)))
+}
+
+/// Nothing that phones home, and nothing that outlives the step.
+fn surrounded(ask: &Ask<'_>, step: Step) -> Step {
+    step.cache(Cache::Nuget, ask.places)
         .env("DOTNET_CLI_TELEMETRY_OPTOUT", "1")
         .env("DOTNET_SKIP_FIRST_TIME_EXPERIENCE", "1")
         .env("DOTNET_NOLOGO", "1")
@@ -201,6 +218,18 @@ fn restore(ask: &Ask<'_>) -> Step {
         // What is in the cache is used without asking anybody; what is not fails at once.
         Reach::Offline => step.arg("--ignore-failed-sources"),
     }
+}
+
+/// Builds what has changed, and starts it. What the compilers say must not come between what the program prints.
+fn run(ask: &Ask<'_>) -> Step {
+    let step = Step::new(ask.dir(), ["dotnet", "run", "--no-restore"])
+        .args(["--project", &file(ask)])
+        .arg("--")
+        .args(ask.options.args.iter().cloned());
+    surrounded(ask, step)
+        // `dotnet run` takes no such words of its own.
+        .env("UseSharedCompilation", "false")
+        .program()
 }
 
 fn test(ask: &Ask<'_>) -> Step {
