@@ -18,6 +18,8 @@ pub(super) struct Dotnet;
 
 const PROJECTS: [&str; 3] = [".csproj", ".fsproj", ".vbproj"];
 const SOLUTIONS: [&str; 2] = [".sln", ".slnx"];
+/// Where a program is built to be started: among what the compiler keeps, which no project takes for source.
+const BUILT: &str = "obj/cofferdam";
 
 impl Runner for Dotnet {
     fn find(&self, tree: &mut Tree<'_>) -> Vec<Project> {
@@ -55,18 +57,13 @@ impl Runner for Dotnet {
     fn steps(&self, ask: &Ask<'_>) -> Result<Vec<Step>, String> {
         Ok(match ask.action {
             Action::Restore => vec![restore(ask)],
-            Action::Build => vec![dotnet(ask, "build").args([
-                "--no-restore",
-                "-nodeReuse:false",
-                "-p:UseSharedCompilation=false",
-                "-nologo",
-            ])],
+            Action::Build => vec![build(ask)],
             Action::Test => vec![test(ask)],
             Action::Lint => {
                 vec![dotnet(ask, "format").args(["--verify-no-changes", "--no-restore"])]
             }
             Action::Format => vec![dotnet(ask, "format").arg("--no-restore")],
-            Action::Run => vec![run(ask)],
+            Action::Run => run(ask),
         })
     }
 
@@ -133,7 +130,8 @@ fn project(tree: &mut Tree<'_>, path: &str) -> Option<Project> {
     if project.is_test {
         project.frameworks.push(Framework::Vstest);
     } else if is_program(root, said("OutputType").as_deref()) {
-        project.program = Some(file.to_owned());
+        let assembly = said("AssemblyName").filter(|said| !said.contains(['/', '$']));
+        project.program = Some(assembly.unwrap_or_else(|| name.to_owned()));
     }
     Some(project)
 }
@@ -211,6 +209,15 @@ fn surrounded(ask: &Ask<'_>, step: Step) -> Step {
         .speaker(Speaker::Msbuild)
 }
 
+fn build(ask: &Ask<'_>) -> Step {
+    dotnet(ask, "build").args([
+        "--no-restore",
+        "-nodeReuse:false",
+        "-p:UseSharedCompilation=false",
+        "-nologo",
+    ])
+}
+
 fn restore(ask: &Ask<'_>) -> Step {
     let step = dotnet(ask, "restore");
     match ask.options.reach {
@@ -220,16 +227,17 @@ fn restore(ask: &Ask<'_>) -> Step {
     }
 }
 
-/// Builds what has changed, and starts it. What the compilers say must not come between what the program prints.
-fn run(ask: &Ask<'_>) -> Step {
-    let step = Step::new(ask.dir(), ["dotnet", "run", "--no-restore"])
-        .args(["--project", &file(ask)])
-        .arg("--")
+/// Built first, into a place that is known, so that what the SDK says does not come between what the program prints: `dotnet run` greets whoever has a new home, which is everybody inside.
+fn run(ask: &Ask<'_>) -> Vec<Step> {
+    let Some(program) = ask.project.program.as_deref() else {
+        return Vec::new();
+    };
+    let program = Step::new(ask.dir(), ["dotnet", &format!("{BUILT}/{program}.dll")])
         .args(ask.options.args.iter().cloned());
-    surrounded(ask, step)
-        // `dotnet run` takes no such words of its own.
-        .env("UseSharedCompilation", "false")
-        .program()
+    vec![
+        build(ask).args(["--output", BUILT]),
+        surrounded(ask, program).program(),
+    ]
 }
 
 fn test(ask: &Ask<'_>) -> Step {
