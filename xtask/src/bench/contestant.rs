@@ -62,6 +62,13 @@ pub(super) struct Binary {
     dir: PathBuf,
 }
 
+/// An example of a package, for what can be measured only from within.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beside {
+    pub(super) package: &'static str,
+    pub(super) example: &'static str,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,
@@ -71,32 +78,37 @@ pub(super) struct Contestant {
 }
 
 impl Binary {
-    pub(super) fn build(root: &Path) -> Result<Self, String> {
+    pub(super) fn build(root: &Path, beside: &[Beside]) -> Result<Self, String> {
         eprintln!("building the release binary");
-        let build = [
-            "build",
-            "--release",
-            "--package",
-            "cofferdam",
-            "--bin",
-            "cofferdam",
-        ];
-        let messages = read(
-            cargo(root)
-                .args(build)
-                .arg("--message-format=json-render-diagnostics"),
-        )?;
-        let built = messages
-            .lines()
-            .filter_map(executable)
-            .next_back()
-            .ok_or("cargo built no executable")?;
+        let mut build = cargo(root);
+        build.args(["build", "--release", "--package", "cofferdam"]);
+        build.args(["--bin", "cofferdam"]);
+        // All at once: one by one, what they share would be compiled again for each.
+        for one in beside {
+            build.args(["--package", one.package, "--example", one.example]);
+        }
+        // It takes minutes, and says so.
+        build.stderr(Stdio::inherit());
+        let messages = read(build.arg("--message-format=json-render-diagnostics"))?;
+        let built: Vec<(String, String)> = messages.lines().filter_map(executable).collect();
+        let place = |name: &str| {
+            let found = built.iter().find(|(target, _)| target == name);
+            found.map(|(_, path)| path.clone())
+        };
+        let missing = |name: &str| format!("cargo built no executable `{name}`");
+        let mut files = vec![("cofferdam", place("cofferdam").ok_or(missing("cofferdam"))?)];
+        for one in beside {
+            let built = place(one.example).ok_or(missing(one.example))?;
+            files.push((one.example, built));
+        }
         let dir = std::env::temp_dir().join(format!("cofferdam-bench-{}", std::process::id()));
         let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
         fs::create_dir(&dir).map_err(failed)?;
         let binary = Self { dir: dir.clone() };
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        fs::copy(&built, binary.path()).map_err(failed)?;
+        for (name, built) in files {
+            fs::copy(&built, dir.join(name)).map_err(failed)?;
+        }
         fs::create_dir(binary.history()).map_err(failed)?;
         fs::set_permissions(binary.history(), fs::Permissions::from_mode(0o777)).map_err(failed)?;
         Ok(binary)
@@ -136,6 +148,11 @@ impl Binary {
             history: Some(self.history()),
             ..Contestant::new("cofferdam", privilege, &[&[&*path], words].concat())
         }
+    }
+
+    /// One that was built beside it.
+    pub(super) fn example(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -274,9 +291,11 @@ impl Contestant {
 }
 
 /// The executable that a line of cargo's messages names.
-fn executable(line: &str) -> Option<String> {
+fn executable(line: &str) -> Option<(String, String)> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
-    message.get("executable")?.as_str().map(str::to_owned)
+    let name = message.get("target")?.get("name")?.as_str()?;
+    let path = message.get("executable")?.as_str()?;
+    Some((name.to_owned(), path.to_owned()))
 }
 
 #[cfg(test)]
@@ -286,10 +305,11 @@ mod tests {
     #[test]
     fn the_executable_is_taken_from_cargos_messages() {
         assert_eq!(
-            executable(r#"{"reason":"x","executable":"/t/cofferdam"}"#).as_deref(),
-            Some("/t/cofferdam")
+            executable(r#"{"target":{"name":"cofferdam"},"executable":"/t/cofferdam"}"#),
+            Some(("cofferdam".to_owned(), "/t/cofferdam".to_owned()))
         );
-        assert_eq!(executable(r#"{"reason":"x","executable":null}"#), None);
+        let library = r#"{"target":{"name":"x"},"executable":null}"#;
+        assert_eq!(executable(library), None);
         assert_eq!(executable("not json"), None);
     }
 

@@ -78,14 +78,14 @@ fn a_component_reaches_nothing_else_and_is_told_so() {
     let server = Server::hello();
     let port = server.port;
     let (_held, closed) = nobody();
-    let net = format!("allow=good.example:{port},good.example:{closed},private.example");
+    let net = format!("allow=good.example:{port},good.example:{closed},metadata.example");
     let cases = [
         // A name that is not listed, and an address for which no name was asked.
         ("evil.example", port, format!("n{NAME_UNRESOLVABLE}")),
         ("127.0.0.1", port, format!("f{ACCESS_DENIED}")),
         // A port that is not, and a name that leads where nobody may go.
         ("good.example", 9, format!("f{ACCESS_DENIED}")),
-        ("private.example", 80, format!("f{ACCESS_DENIED}")),
+        ("metadata.example", 80, format!("f{ACCESS_DENIED}")),
     ];
     for (name, port, answer) in cases {
         let run = ask(&host, Way::Root, &net, (name, port, "good.example"));
