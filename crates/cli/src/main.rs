@@ -3,6 +3,7 @@
 mod arguments;
 mod artifacts;
 mod audit;
+mod burst;
 mod cache;
 mod completions;
 mod config;

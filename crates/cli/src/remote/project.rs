@@ -10,11 +10,10 @@ use cofferdam_contract::units::Cap;
 use cofferdam_project::report::Counts;
 use cofferdam_workshop::Outcome;
 use ignore::WalkBuilder;
-use rustix::event::{PollFd, PollFlags};
 use serde_json::{Map, Value, json};
 
 use super::events::Events;
-use super::{Server, said, unreachable};
+use super::{Server, ended_with_us, said, unreachable};
 use crate::arguments::LimitArgs;
 use crate::arguments::remote::{ProjectArgs, RemoteAction, ServerArgs};
 use crate::failure::Failure;
@@ -37,29 +36,7 @@ pub(super) fn submit(
     let run = server.send("/v1/runs", &kind, body(&boundary, &request, &archive))?;
     drop(archive);
     let id = run["run_id"].as_str().unwrap_or_default().to_owned();
-    let run = std::thread::scope(|scope| {
-        let (done, is_done) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map(|(read, write)| (write, read))
-            .map_err(|errno| {
-                Failure::io(ErrorCode::Internal, "cannot make a pipe", &errno.into())
-            })?;
-        // Whoever ends this verb means the run, which would go on without it.
-        let (server, path) = (&server, format!("/v1/runs/{id}/cancel"));
-        let cancel = &cancel;
-        scope.spawn(move || {
-            let mut both = [
-                PollFd::new(cancel, PollFlags::IN),
-                PollFd::new(&is_done, PollFlags::IN),
-            ];
-            let _ = rustix::event::poll(&mut both, None);
-            if both[0].revents().contains(PollFlags::IN) {
-                let _ = server.post(&path, &json!({}));
-            }
-        });
-        let followed = follow(server, &id, args);
-        drop(done);
-        followed
-    })?;
+    let run = ended_with_us(&server, &id, &cancel, || follow(&server, &id, args))?;
     tell_run(&run, &tell, dir)
 }
 
