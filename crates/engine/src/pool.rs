@@ -62,7 +62,7 @@ pub enum Private {
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
-    keeper: Option<JoinHandle<()>>,
+    keepers: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -122,13 +122,15 @@ struct Kind {
 const DESCRIPTORS: usize = 32;
 /// Of a kind that starts an interpreter for each: those hold memory of their own, and starting them takes long.
 const MOST_STARTED: usize = 2;
+/// Threads that build. One waits much of the time for what it builds.
+const KEEPERS: usize = 2;
 /// Between two looks at what has become old.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
 /// Most runs are over before this, and have the processors to themselves.
 const REST: Duration = Duration::from_millis(5);
 /// A copy is made sooner than an interpreter starts.
-const WORTH_WAITING: Duration = Duration::from_millis(10);
+const WORTH_WAITING: Duration = Duration::from_millis(100);
 /// More than these wait for the pool's thread only where it does not keep up; then whoever leaves more takes the time.
 const MOST_WASTE: usize = 32;
 /// What is asked for once is not built ahead, and of so many kinds the one that was not asked for longest makes place: nobody fills the pool with what nobody wants.
@@ -159,14 +161,13 @@ impl Pool {
             wake: Condvar::new(),
             came: Condvar::new(),
         });
-        let of_thread = Arc::clone(&shared);
-        let keeper = std::thread::Builder::new()
-            .name("cofferdam-pool".to_owned())
-            .spawn(move || of_thread.keep());
-        Some(Self {
-            shared,
-            keeper: Some(keeper.ok()?),
-        })
+        let keeper = |_| {
+            let shared = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name("cofferdam-pool".to_owned());
+            thread.spawn(move || shared.keep()).ok()
+        };
+        let keepers: Vec<_> = (0..KEEPERS).filter_map(keeper).collect();
+        (!keepers.is_empty()).then_some(Self { shared, keepers })
     }
 
     /// A sandbox that stands and has what the request wants around its program; `None` when there is none, and then the next one who asks the like may find one.
@@ -219,7 +220,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.state().stopping = true;
         self.shared.wake.notify_all();
-        if let Some(keeper) = self.keeper.take() {
+        for keeper in self.keepers.drain(..) {
             let _ = keeper.join();
         }
     }

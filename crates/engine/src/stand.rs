@@ -106,29 +106,38 @@ impl Stand {
         Ok(stand)
     }
 
-    /// The same for one whose program's process is a copy of an interpreter that waits.
-    pub(crate) fn park_copy(
+    /// Builds one that a copy of an interpreter can come into, and returns when the way in is open.
+    pub(crate) fn park_open(
         blueprint: Blueprint,
         bounds: &Bounds,
         name: &str,
         host: &Host,
-        zygote: &Zygote,
-    ) -> Result<Self, EngineError> {
-        let failed = EngineError::system("send an interpreter into a sandbox");
+    ) -> Result<(Self, Entrances), EngineError> {
         let sandbox = launch::park_for_a_guest(blueprint).map_err(unavailable)?;
         let mut stand = Self::around(sandbox, bounds, name, host)?;
         let entrances = stand.hear_entrances()?;
-        let door = stand.sandbox.take_door();
+        Ok((stand, entrances))
+    }
+
+    /// Has a copy of an interpreter go in.
+    pub(crate) fn invite(
+        &mut self,
+        zygote: &Zygote,
+        entrances: &Entrances,
+    ) -> Result<(), EngineError> {
+        let failed = EngineError::system("send an interpreter into a sandbox");
+        let door = self.sandbox.take_door();
         let door = door.ok_or_else(|| failed(Errno::BADF))?;
-        stand.sandbox.expect_from(zygote.group());
-        let blueprint = stand.sandbox.blueprint();
-        let first = zygote.send_in(&door, &entrances, blueprint);
-        // It has made the second by the time that the second waits, and then it goes.
-        let _first = first.map_err(failed)?;
-        drop((door, entrances));
-        stand.hear()?;
-        stand.sandbox.hold_mounts_best_effort();
-        Ok(stand)
+        self.sandbox.expect_from(zygote.group());
+        let blueprint = self.sandbox.blueprint();
+        zygote.send_in(&door, entrances, blueprint).map_err(failed)
+    }
+
+    /// Returns when it has come in and waits.
+    pub(crate) fn welcome(&mut self) -> Result<(), EngineError> {
+        self.hear()?;
+        self.sandbox.hold_mounts_best_effort();
+        Ok(())
     }
 
     fn around(

@@ -11,7 +11,7 @@ use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cofferdam_sys::blueprint::Blueprint;
-use cofferdam_sys::guest::{self, Entrances, Guest, Line};
+use cofferdam_sys::guest::{self, Entrances, Line};
 use cofferdam_sys::protocol::Event;
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -112,13 +112,13 @@ impl Zygote {
         self.group
     }
 
-    /// Has a copy of it go through the door of a sandbox. Returns the one that goes in; the program's process, which that makes inside, is announced there.
+    /// Has a copy of it go through the door of a sandbox. It introduces itself there.
     pub(crate) fn send_in(
         &self,
         door: &OwnedFd,
         entrances: &Entrances,
         blueprint: &Blueprint,
-    ) -> Result<Guest, Errno> {
+    ) -> Result<(), Errno> {
         let fds: Vec<_> = std::iter::once(door)
             .chain(&entrances.fds)
             .map(AsFd::as_fd)
@@ -126,7 +126,7 @@ impl Zygote {
         self.line
             .say(&guest::describe(blueprint, entrances.root), &fds)?;
         match self.line.hear(Instant::now() + COPY_PATIENCE)? {
-            Event::Guest { pidfd } => Ok(Guest::new(pidfd)),
+            Event::Waiting => Ok(()),
             _ => Err(Errno::BADMSG),
         }
     }

@@ -33,6 +33,16 @@ pub enum Trust {
     Listed(Vec<(String, PublicKey)>),
 }
 
+impl Trust {
+    /// Whether this name is somebody's. Without a list it is whose it was first.
+    fn knows(&self, worker: &str) -> bool {
+        match self {
+            Self::FirstUse => true,
+            Self::Listed(listed) => listed.iter().any(|(name, _)| name == worker),
+        }
+    }
+}
+
 /// One that coordinates.
 #[derive(Debug)]
 pub struct Coordinator {

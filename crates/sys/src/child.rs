@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{DumpableBehavior, Rlimit};
-use rustix::thread::{CpuSet, UnshareFlags, futex};
+use rustix::thread::{CapabilitySet, CpuSet, UnshareFlags, futex};
 
 use crate::blueprint::{Blueprint, Isolation, Routes};
 use crate::clone;
@@ -154,7 +154,7 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
         // SAFETY: this process is a single thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) }
             .map_err(at(Stage::CgroupNamespace))?;
-        empty_bounding_set().map_err(at(Stage::Capabilities))?;
+        limit_bounding_set(CapabilitySet::empty()).map_err(at(Stage::Capabilities))?;
         rustix::thread::set_no_new_privs(true).map_err(at(Stage::NoNewPrivs))?;
     }
     // What is left is mostly waiting, and this CPU is free for the supervisor.
@@ -171,7 +171,7 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
         landlock::restrict_self(ruleset.as_fd()).map_err(at(Stage::Landlock))?;
     }
     if isolated {
-        drop_capabilities().map_err(at(Stage::Capabilities))?;
+        keep_capabilities(CapabilitySet::empty()).map_err(at(Stage::Capabilities))?;
     }
     // Before the filter, which may keep the program from changing it.
     pin(&blueprint.cpus).map_err(at(Stage::Affinity))?;
@@ -284,9 +284,12 @@ fn await_word(control: BorrowedFd<'_>) -> Result<(u8, [Option<OwnedFd>; MAX_FDS]
     Ok((byte[0], fds))
 }
 
-/// Nothing that is executed from here on can gain a capability, whatever its file says.
-pub(crate) fn empty_bounding_set() -> Result<(), Errno> {
+/// Nothing that is executed from here on can gain a capability other than these, whatever its file says.
+pub(crate) fn limit_bounding_set(kept: CapabilitySet) -> Result<(), Errno> {
     for capability in 0..64 {
+        if kept.bits() & (1 << capability) != 0 {
+            continue;
+        }
         let args = [
             libc::PR_CAPBSET_DROP.cast_unsigned() as usize,
             capability,
@@ -306,12 +309,11 @@ pub(crate) fn empty_bounding_set() -> Result<(), Errno> {
     Ok(())
 }
 
-pub(crate) fn drop_capabilities() -> Result<(), Errno> {
-    let none = rustix::thread::CapabilitySet::empty();
+pub(crate) fn keep_capabilities(kept: CapabilitySet) -> Result<(), Errno> {
     let sets = rustix::thread::CapabilitySets {
-        effective: none,
-        permitted: none,
-        inheritable: none,
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
     };
     rustix::thread::set_capabilities(None, sets)
 }

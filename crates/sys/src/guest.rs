@@ -11,6 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::thread::CapabilitySet;
 
 use crate::blueprint::{Blueprint, Isolation, Privileged, Routes};
 use crate::init::{Failure, Site};
@@ -265,8 +266,11 @@ pub fn describe(blueprint: &Blueprint, root: [u64; 2]) -> Vec<u8> {
     bytes
 }
 
-/// Has a program that will wait begin without what it would inherit: signals that are ignored, a personality, capabilities, descriptors. Before it executes, since an interpreter runs much before
-/// its first line is ours.
+/// What it takes to have a child born in the pid namespace of a sandbox. The child gives it up with the first namespace that it enters.
+const TO_SEND: CapabilitySet = CapabilitySet::SYS_ADMIN;
+
+/// Has a program that will wait begin without what it would inherit: signals that are ignored, a personality, all other capabilities, descriptors. Before it executes, since an interpreter runs much
+/// before its first line is ours. Fails for whoever is not privileged.
 pub fn confine(command: &mut std::process::Command) {
     // SAFETY: raw system calls only, between fork and exec.
     unsafe { command.pre_exec(|| leave_everything().map_err(Into::into)) };
@@ -290,13 +294,9 @@ fn leave_everything() -> Result<(), Errno> {
         let last = u32::MAX as usize;
         raw::syscall(libc::SYS_close_range, [3, last, CLOSE_ON_EXEC, 0, 0, 0])?;
     }
-    match child::empty_bounding_set() {
-        // There is none that could be given up.
-        Ok(()) | Err(Errno::PERM) => {}
-        Err(errno) => return Err(errno),
-    }
+    child::limit_bounding_set(TO_SEND)?;
     rustix::thread::set_no_new_privs(true)?;
-    child::drop_capabilities()
+    child::keep_capabilities(TO_SEND)
 }
 
 /// The numbers of the system calls that an interpreter makes, of the messages it exchanges and of the stages it passes, as it reads them.

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use cofferdam_testkit::{Need, Way, host};
+use cofferdam_testkit::{Mounted, Need, Way, host};
 
 use crate::auditing::tamper;
 use crate::{ran, runs};
@@ -169,27 +169,4 @@ fn runs_waiting(dir: &std::path::Path) -> usize {
     let entries = entries.into_iter().flatten().flatten();
     let is_journal = |path: std::path::PathBuf| path.extension() == Some("run".as_ref());
     entries.filter(|entry| is_journal(entry.path())).count()
-}
-
-/// Something mounted for the length of a test.
-struct Mounted(std::path::PathBuf);
-
-impl Mounted {
-    fn tmpfs(at: &std::path::Path, options: &str) -> Self {
-        let done = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(at)
-            .status();
-        assert!(done.is_ok_and(|status| status.success()), "cannot mount");
-        Self(at.to_owned())
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount")
-            .arg("-l")
-            .arg(&self.0)
-            .status();
-    }
 }

@@ -6,9 +6,10 @@ use cofferdam_testkit::{Host, Way, host};
 
 const LIMIT: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(50);
+const ATTEMPTS: usize = 12;
 const DETAIL: &str = "stopped: wall time limit of 300 ms reached; raise it with --timeout";
 
-/// Never early; and, at the best of three attempts, not late by more than the slack plus what a run costs anyway.
+/// Never early; and, at the best of some attempts, not late by more than the slack plus what a run costs anyway. A machine that does something else meanwhile is late with all of it.
 #[track_caller]
 fn assert_accurate(host: &Host, way: Way, script: &str) {
     let noise = (0..3)
@@ -16,7 +17,10 @@ fn assert_accurate(host: &Host, way: Way, script: &str) {
         .min()
         .unwrap_or_default();
     let mut best = Duration::MAX;
-    for _ in 0..3 {
+    for _ in 0..ATTEMPTS {
+        if best <= LIMIT + noise + SLACK {
+            return;
+        }
         let run = host
             .launch([
                 "run",

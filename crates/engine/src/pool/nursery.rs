@@ -52,25 +52,32 @@ impl Nursery {
     }
 
     /// Does something with one that waits.
-    pub(super) fn with<T>(
+    pub(super) fn with(
         &self,
         interpreter: &Arc<Interpreter>,
-        work: impl FnOnce(&Zygote) -> Result<T, EngineError>,
-    ) -> Result<T, EngineError> {
+        work: impl FnOnce(&Zygote) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         let missing = EngineError::system("find an interpreter");
-        let cot = self
-            .cots
-            .iter()
-            .find(|cot| Arc::ptr_eq(&cot.interpreter, interpreter));
+        let cot = self.cot(interpreter);
         let cot = cot.ok_or_else(|| missing(rustix::io::Errno::NOENT))?;
         let mut state = cot.state();
         let done = state.current(interpreter).and_then(work);
         if done.is_err() {
-            // Whatever it was: the next one begins anew.
-            state.zygote = None;
-            state.not_before = Some(Instant::now() + AFTER_A_FAILURE);
+            state.put_off();
         }
         done
+    }
+
+    /// What it sent did not arrive.
+    pub(super) fn put_off(&self, interpreter: &Arc<Interpreter>) {
+        if let Some(cot) = self.cot(interpreter) {
+            cot.state().put_off();
+        }
+    }
+
+    fn cot(&self, interpreter: &Arc<Interpreter>) -> Option<&Cot> {
+        let mut cots = self.cots.iter();
+        cots.find(|cot| Arc::ptr_eq(&cot.interpreter, interpreter))
     }
 }
 
@@ -81,6 +88,12 @@ impl Cot {
 }
 
 impl State {
+    /// Whatever it was: the next one begins anew.
+    fn put_off(&mut self) {
+        self.zygote = None;
+        self.not_before = Some(Instant::now() + AFTER_A_FAILURE);
+    }
+
     fn is_put_off(&self) -> bool {
         self.not_before.is_some_and(|time| Instant::now() < time)
     }

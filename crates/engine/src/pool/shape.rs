@@ -17,12 +17,14 @@ use rustix::process::Resource;
 use super::{Private, Seat, Shared};
 use crate::ahead;
 use crate::error::EngineError;
+use crate::host::Privilege;
 use crate::interpreter::{Interpreter, Way};
 use crate::plan::{Evidence, Means};
 use crate::program;
 use crate::rlimits::rlimits;
 use crate::stand::Stand;
 use crate::walls::Walls;
+use crate::zygote::Zygote;
 
 /// What a kind of sandbox has in common: its walls but for the path of a workspace, and which bounds its group has. How large those are can still be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +76,11 @@ impl Shared {
         let means = Means::of(request, &self.host).ok()?;
         // Whoever counts without groups looks at the processes below init, where a copy is not.
         let interpreter = match &self.host.cgroups {
-            groups @ Hierarchy::V1(_) if holds_all(groups) => self.nursery.choose(request),
+            groups @ Hierarchy::V1(_)
+                if holds_all(groups) && self.host.privilege == Privilege::Root =>
+            {
+                self.nursery.choose(request)
+            }
             _ => None,
         };
         // One that is started ahead needs its script.
@@ -135,9 +141,16 @@ impl Shared {
         let copied = copied.filter(|interpreter| interpreter.way == Way::Copy);
         let mut stand = match copied {
             None => Stand::park(blueprint, &bounds, &name, &self.host)?,
-            Some(interpreter) => self.nursery.with(interpreter, |zygote| {
-                Stand::park_copy(blueprint, &bounds, &name, &self.host, zygote)
-            })?,
+            Some(interpreter) => {
+                let (mut stand, entrances) =
+                    Stand::park_open(blueprint, &bounds, &name, &self.host)?;
+                let invited = |zygote: &Zygote| stand.invite(zygote, &entrances);
+                self.nursery.with(interpreter, invited)?;
+                drop(entrances);
+                let waits = stand.welcome();
+                waits.inspect_err(|_| self.nursery.put_off(interpreter))?;
+                stand
+            }
         };
         let streams = match (&shape.ahead, &shape.interpreter) {
             (Some(ahead), Some(interpreter)) => {

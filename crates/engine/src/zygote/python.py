@@ -1,6 +1,6 @@
-# A Python that has started and waits. For each sandbox that it is shown it makes two copies of itself: the first enters the namespaces, and makes the second, which
-# is the program's process: it gives up everything that the process of a cold start gives up, in the same order, waits for the word to go, and then is `__main__`.
-# Both are children of whoever started this Python, so that the kernel tells that one how they ended. The code of a run is read after the last wall stands.
+# A Python that has started and waits. For each sandbox that it is shown it makes a copy of itself, born in the sandbox's pid namespace, which is the program's process: it enters the other namespaces,
+# gives up everything that the process of a cold start gives up, in the same order, waits for the word to go, and then is `__main__`.
+# It is a child of whoever started this Python, so that the kernel tells that one how it ended. The code of a run is read after the last wall stands.
 #
 # Loaded by `-c` over descriptor 0, a socket whose messages are: this text; the numbers of system calls, messages and stages, and the modules to import; scripts, until an empty one; then a sandbox each.
 import sys
@@ -26,12 +26,16 @@ OLDEST, NEWEST = (3, 10), (3, 13)
 NOWHERE = "/nonexistent"
 
 DOOR = 100
+# Our own pid namespace, to which we come back after each copy.
+HOME = 101
 MESSAGE = 1 << 18
 MAX_FDS = 8
+# Where in what comes with a sandbox: the door is first, the namespaces follow.
+PIDS, RULES = 3, 6
 
-CLONE_PARENT, CLONE_PIDFD, CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID = 0x8000, 0x1000, 0x01000000, 0x00200000
+CLONE_PARENT, CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID = 0x8000, 0x01000000, 0x00200000
 GET_TID_ADDRESS = 40
-NEW_NETWORK, NEW_CGROUP = 0x40000000, 0x02000000
+NEW_NETWORK, NEW_CGROUP, NEW_PID = 0x40000000, 0x02000000, 0x20000000
 SET_DUMPABLE, BOUNDING_DROP, NO_NEW_PRIVS = 4, 24, 38
 CAPABILITY_VERSION_3 = 0x20080522
 FILTER, SPEC_ALLOW, NEW_LISTENER, WAIT_KILLABLE = 1, 4, 8, 32
@@ -81,12 +85,11 @@ def receive(door):
 
 
 def copy():
-    """A copy of this process, which is a child of its parent: 0 in the copy, its pid here, and a descriptor of it."""
-    descriptor = ctypes.c_int(-1)
-    flags, address = CLONE_PARENT | CLONE_PIDFD, tid_address()
+    """A copy of this process, which is a child of its parent: 0 in the copy, its pid here."""
+    flags, address = CLONE_PARENT, tid_address()
     if address:
         flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID
-    wanted = struct.pack("=11Q", flags, ctypes.addressof(descriptor), address, *[0] * 8)
+    wanted = struct.pack("=11Q", flags, 0, address, *[0] * 8)
     wanted = ctypes.create_string_buffer(wanted, len(wanted))
     ctypes.pythonapi.PyOS_BeforeFork()
     try:
@@ -98,7 +101,7 @@ def copy():
         ctypes.pythonapi.PyOS_AfterFork_Child()
     else:
         ctypes.pythonapi.PyOS_AfterFork_Parent()
-    return pid, descriptor.value
+    return pid
 
 
 def tid_address():
@@ -161,7 +164,7 @@ def leave_session_keyring():
 
 
 def enter(data, fds):
-    """In the first copy: through the door, and one more copy, since only a child is in another pid namespace."""
+    """In the copy: through the door."""
     # Out of the way of what a program's descriptors are numbered.
     os.dup2(fds[0], DOOR, inheritable=False)
     os.close(fds[0])
@@ -169,8 +172,8 @@ def enter(data, fds):
     try:
         line, _, program = data.partition(b"\n")
         uid, gid, privileged, routes, device, inode, *cpus = map(int, line.split())
-        namespaces, ruleset = fds[1:6], fds[6:]
-        for namespace in namespaces:
+        os.close(fds[PIDS])
+        for namespace in fds[1:PIDS] + fds[PIDS + 1 : RULES]:
             at("identity", call, "setns", namespace, 0)
             os.close(namespace)
         if privileged:
@@ -179,12 +182,9 @@ def enter(data, fds):
         at("network", call, "unshare", NEW_NETWORK)
         at("loopback", raise_loopback)
         at("cgroup-namespace", call, "unshare", NEW_CGROUP)
-        pid, descriptor = at("clone", copy)
-        if pid != 0:
-            os._exit(0)
         introduce(door)
         at("root", check_root, (device, inode))
-        wall_in(door, program, routes, cpus, ruleset)
+        wall_in(door, program, routes, cpus, fds[RULES:])
         return door
     except BaseException as error:
         tell(door, error)
@@ -499,15 +499,15 @@ def wait(door):
     """Returns in the process of a run only."""
     while True:
         data, fds = receive(door)
-        pid, descriptor = copy()
-        if pid == 0:
+        # Only who is born there is in another pid namespace.
+        call("setns", fds[PIDS], NEW_PID)
+        if copy() == 0:
             door.close()
+            os.close(HOME)
             return enter(data, fds)
-        try:
-            socket.send_fds(door, [message("guest", pid)], [descriptor])
-        except OSError:
-            os._exit(1)
-        for fd in fds + [descriptor]:
+        call("setns", HOME, NEW_PID)
+        door.send(message("waiting"))
+        for fd in fds:
             os.close(fd)
 
 
@@ -536,6 +536,9 @@ def begin():
         path, _, text = script.partition(b"\0")
         scripts.append((os.fsdecode(path), text))
     prepare()
+    home = os.open("/proc/self/ns/pid", os.O_RDONLY)
+    os.dup2(home, HOME, inheritable=False)
+    os.close(home)
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         os._exit(2)
     imported.update(sys.modules)

@@ -240,7 +240,7 @@ impl Coordinator {
         let overdue = watched.is_overdue(now, &settings);
         let unanswered = watched.is_unanswered(&claim.value.state, now, &settings);
         if let Some(silent) = &taken_over {
-            blame(case, slot, silent);
+            self.blame(case, slot, silent);
         }
         let key = names::claim_key(&job, slot.number);
         match &claim.value.state {
@@ -271,12 +271,33 @@ impl Coordinator {
             }
             ClaimState::Held { .. } => match overdue {
                 Some(silent) => {
-                    blame(case, slot, &silent);
+                    self.blame(case, slot, &silent);
                     self.revoke(case, slot, &key, claim, &silent).await
                 }
                 None => Ok(None),
             },
             ClaimState::Free | ClaimState::Answered { .. } => Ok(None),
+        }
+    }
+
+    /// Holds a silence against whoever was silent. Not against a stranger: anybody can say to be one.
+    fn blame(&self, case: &mut Case<'_>, slot: &Slot, silent: &Silent) {
+        let offence = match silent.kind {
+            FailureKind::Stall => Offence::Stall,
+            FailureKind::Crash => Offence::Crash,
+            FailureKind::Refused => return,
+        };
+        if self.trust.knows(&silent.worker) {
+            let evidence = format!(
+                "no sign of life for {:.1} s",
+                silent.for_how_long.as_secs_f64()
+            );
+            case.hold(
+                &silent.worker,
+                slot.number,
+                Deed::Offence(offence),
+                evidence,
+            );
         }
     }
 
@@ -407,24 +428,6 @@ impl Claim {
             self.excluded.push(worker.to_owned());
         }
     }
-}
-
-fn blame(case: &mut Case<'_>, slot: &Slot, silent: &Silent) {
-    let offence = match silent.kind {
-        FailureKind::Stall => Offence::Stall,
-        FailureKind::Crash => Offence::Crash,
-        FailureKind::Refused => return,
-    };
-    let evidence = format!(
-        "no sign of life for {:.1} s",
-        silent.for_how_long.as_secs_f64()
-    );
-    case.hold(
-        &silent.worker,
-        slot.number,
-        Deed::Offence(offence),
-        evidence,
-    );
 }
 
 fn has(state: &ClaimState, worker: &str) -> bool {
