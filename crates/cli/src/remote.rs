@@ -104,7 +104,7 @@ pub(crate) fn command(
     cancel: &OwnedFd,
 ) -> Result<Value, Failure> {
     let server = Server::new(args)?;
-    body(server.get("/health")?)?;
+    server.is_there()?;
     let run = server.post("/v1/runs", request).map_err(sent)?;
     let id = run["run_id"].as_str().unwrap_or_default().to_owned();
     ended_with_us(&server, &id, cancel, || {
@@ -248,6 +248,16 @@ impl<'a> Server<'a> {
             Ok(response)
         } else {
             Err(refused(&body(response)?))
+        }
+    }
+
+    /// Whether a daemon of ours answers, well or not: one that is busy starting is there too, and says itself what it does not take.
+    fn is_there(&self) -> Result<(), Failure> {
+        let asked = self.agent.get(self.address("/health")).call();
+        let answer = asked.map_err(|error| unreachable(&error.to_string()))?;
+        match body(answer)?["status"].as_str() {
+            Some(_) => Ok(()),
+            None => Err(unreachable("somebody else answers there")),
         }
     }
 
