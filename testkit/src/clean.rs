@@ -14,8 +14,8 @@ use crate::process::{self, Process};
 pub(crate) const OWN_PREFIX: &str = "cdtest-";
 /// Of somebody who measures on the same machine.
 const BENCHMARKS: &str = "cofferdam-bench-";
-/// The kernel takes namespaces and empty groups apart in its own time.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The kernel takes namespaces and empty groups apart in its own time, which is long on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 /// Outside ids of sandboxes that root starts.
@@ -24,6 +24,8 @@ const SANDBOX_UIDS: std::ops::Range<u32> = 0x7000_0000..0x7440_0000;
 /// The host before the test.
 #[derive(Debug)]
 pub(crate) struct Before {
+    /// The test's own directory.
+    dir: PathBuf,
     mounts: BTreeSet<String>,
     temporary: BTreeSet<PathBuf>,
     cgroups: BTreeSet<PathBuf>,
@@ -31,8 +33,9 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    pub(crate) fn look() -> Self {
+    pub(crate) fn look(dir: &Path) -> Self {
         Self {
+            dir: dir.to_owned(),
             mounts: mounts(),
             temporary: temporary(),
             cgroups: cgroups().into_iter().collect(),
@@ -70,7 +73,7 @@ fn look(before: &Before, mark: &str, seen: &Seen) -> Vec<String> {
     found.extend(
         mounts()
             .difference(&before.mounts)
-            .filter(|line| is_our_mount(line))
+            .filter(|line| is_our_mount(line, &before.dir))
             .map(|line| format!("mount {line}")),
     );
     found.extend(
@@ -178,15 +181,16 @@ fn mounts() -> BTreeSet<String> {
 }
 
 /// What a sandbox mounts, should it ever reach the host: scratch space on /tmp, layers, trees of a test's own, and namespaces.
-fn is_our_mount(line: &str) -> bool {
+/// Other tests mount things in their own directories, and give network namespaces names.
+fn is_our_mount(line: &str, dir: &Path) -> bool {
     let fields: Vec<&str> = line.split(' ').collect();
-    let place = fields.get(4).copied().unwrap_or_default();
+    let place = Path::new(fields.get(4).copied().unwrap_or_default());
     let owner = line
         .split([',', ' '])
         .find_map(|option| option.strip_prefix("uid=")?.parse().ok());
     place == "/tmp"
-        || line.contains(OWN_PREFIX)
-        || line.contains(" nsfs ")
+        || place.starts_with(dir)
+        || line.contains(" nsfs ") && !place.starts_with("/run/netns")
         || owner.is_some_and(|uid| SANDBOX_UIDS.contains(&uid))
 }
 

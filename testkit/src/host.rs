@@ -58,8 +58,8 @@ impl Host {
         Some(Self {
             binary,
             mark,
+            before: Before::look(dir.path()),
             dir,
-            before: Before::look(),
             seen: RefCell::default(),
         })
     }

@@ -26,6 +26,8 @@ cargo xtask bench [--quick] [--json] [--unprivileged] [--daemon] [--wasm] [--bac
                                      measure against bare processes and bubblewrap; fails when a promise is broken
 cargo xtask bench peers [--quick] [--rounds N] [--out DIR]
                                      measure against every sandbox that can be had; writes docs/benchmarks/peers.{json,svg}
+cargo xtask bench scale [--quick] [--out DIR]
+                                     measure a run as their number grows; writes docs/benchmarks/scale.{json,svg}
 cargo xtask conformance              run hostile programs against every backend; writes docs/conformance.md
 cargo xtask determinism              run programs twice in worlds that differ; writes the table in docs/determinism.md
 cargo xtask help                     this text
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         ["determinism"] => determinism::run(&root),
         ["generate"] => generate::run(&root, generate::Mode::Write),
         ["generate", "--check"] => generate::run(&root, generate::Mode::Check),
+        ["bench", "scale", flags @ ..] => bench::scale::Options::parse(flags)
+            .and_then(|options| bench::scale::run(&root, &options)),
         ["bench", "peers", flags @ ..] => bench::peers::Options::parse(flags)
             .and_then(|options| bench::peers::run(&root, &options)),
         ["bench", flags @ ..] => {

@@ -23,8 +23,9 @@ use crate::{daemon, last_word};
 
 /// The exit code of a program that was killed.
 const KILLED: i64 = 137;
-/// How often a container that was killed by nobody known is looked at again.
+/// How often a container that was killed by nobody known is looked at again; more often where memory is likely to be the reason.
 const LOOKS_FOR_A_REASON: usize = 10;
+const LOOKS_FOR_A_LIKELY_REASON: usize = 150;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 impl Place<'_> {
@@ -44,9 +45,18 @@ impl Place<'_> {
             is_killed && seen.cause.is_none() && state.oom_killed != Some(true)
         };
         let has_counted = seen.counted.memory_kills > 0;
-        let is_limited = request.limits.memory.at_most().is_some();
-        for _ in 0..LOOKS_FOR_A_REASON {
-            if has_counted || !is_limited || !is_unexplained(&state) {
+        let limit = request.limits.memory.at_most();
+        // Not seen to have stayed far below: it may have been too fast to be looked at.
+        let is_likely = limit.is_some_and(|limit| {
+            let peak = seen.counted.memory_peak;
+            peak.is_none_or(|peak| peak >= limit.get() / 2)
+        });
+        let looks = match is_likely {
+            true => LOOKS_FOR_A_LIKELY_REASON,
+            false => LOOKS_FOR_A_REASON,
+        };
+        for _ in 0..looks {
+            if has_counted || limit.is_none() || !is_unexplained(&state) {
                 break;
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;

@@ -15,6 +15,7 @@ mod asked_tags;
 mod auth;
 pub mod backends;
 mod body;
+mod cancellation;
 mod capacity;
 mod ceilings;
 pub mod config;

@@ -1,7 +1,6 @@
 //! One run that the daemon has taken on: where it stands, how it is cancelled, and its result for as long as that is remembered.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,9 @@ use cofferdam_store::RunId;
 use cofferdam_store::model::{Artifact, LeftOut, RunKind};
 use cofferdam_store::sift::redact::Rules;
 use jiff::Timestamp;
-use rustix::event::EventfdFlags;
 use tokio::sync::watch;
 
+use crate::cancellation::Cancellation;
 use crate::fault::Fault;
 use crate::inputs::InputOutcome;
 use crate::language::Answer;
@@ -52,8 +51,7 @@ pub(crate) struct Live {
     /// Of a project.
     pub(crate) progress: Arc<Progress>,
     work: Mutex<Option<Work>>,
-    /// Only until the end: remembering a result must not take a descriptor.
-    cancel: Mutex<Option<Arc<OwnedFd>>>,
+    pub(crate) cancel: Cancellation,
     phase: watch::Sender<Phase>,
 }
 
@@ -160,9 +158,7 @@ impl Ended {
 }
 
 impl Live {
-    pub(crate) fn new(arrival: Arrival) -> Result<Self, Fault> {
-        let cancel = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Fault::internal(format!("cannot make an eventfd: {errno}")))?;
+    pub(crate) fn new(arrival: Arrival) -> Self {
         let now = Instant::now();
         // A clock that began after it was submitted: then it came now, and has less time left.
         let (arrived, deadline) = match now.checked_sub(arrival.waited) {
@@ -170,7 +166,7 @@ impl Live {
             None => (now, arrival.deadline.saturating_sub(arrival.waited)),
         };
         let work = arrival.work;
-        Ok(Self {
+        Self {
             id: arrival.id,
             tenant: arrival.tenant,
             execution_id: arrival.execution_id,
@@ -189,9 +185,9 @@ impl Live {
             usage: Arc::default(),
             progress: Arc::default(),
             work: Mutex::new(Some(work)),
-            cancel: Mutex::new(Some(Arc::new(cancel))),
+            cancel: Cancellation::default(),
             phase: watch::Sender::new(Phase::Queued),
-        })
+        }
     }
 
     /// The rules, and what else must not be kept of this run.
@@ -238,26 +234,11 @@ impl Live {
 
     pub(crate) fn set(&self, phase: Phase) {
         if let Phase::Ended(_) = phase {
-            *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.cancel.end();
             // Of a run whose turn never came.
             drop(self.take_work());
         }
         self.phase.send_replace(phase);
-    }
-
-    /// Tells the supervisor. Harmless for a run that has ended.
-    pub(crate) fn request_cancel(&self) {
-        let one: u64 = 1;
-        if let Some(cancel) = self.cancel_descriptor() {
-            // Full would mean that it was asked 2^64 times.
-            let _ = rustix::io::write(&cancel, &one.to_ne_bytes());
-        }
-    }
-
-    /// For the supervisor; `None` after the end.
-    pub(crate) fn cancel_descriptor(&self) -> Option<Arc<OwnedFd>> {
-        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
-        cancel.clone()
     }
 
     /// Waits for the end. The sender lives in `self`, so that it cannot go away.

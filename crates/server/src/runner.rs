@@ -183,7 +183,7 @@ impl Runner {
             if matches!(live.phase(), Phase::Ended(_)) {
                 return Err(Refusal::RunEnded.because(format!("run {}", live.id)));
             }
-            live.request_cancel();
+            live.cancel.ask();
         }
         if !removed.is_empty() {
             for live in removed {
@@ -245,7 +245,7 @@ impl Runner {
         let (state, _) = self.wait_quiet(self.state(), left);
         let left: Vec<_> = state.running.values().cloned().collect();
         for live in &left {
-            live.request_cancel();
+            live.cancel.ask();
         }
         // The engine ends a cancelled run within milliseconds; this bound is for a kernel that does not.
         let (state, _) = self.wait_quiet(state, Duration::from_secs(5));

@@ -314,7 +314,7 @@ impl Work {
             seed: self.seed,
         };
         let stdin = input_of(self.stdin);
-        let cancel = live.cancel_descriptor();
+        let cancel = live.cancel.descriptor()?;
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
         let mut streams = streams(&request, stdin, recording, cancel, Arc::clone(&live.usage));
         streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
@@ -425,7 +425,7 @@ impl Work {
         recording.parent = Some(live.id);
         recording.sender = Some(live.tenant.clone());
         recording.artifacts = None;
-        let cancel = live.cancel_descriptor();
+        let cancel = live.cancel.descriptor()?;
         let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
         let streams = streams(
             &request,

@@ -72,7 +72,11 @@ pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Fail
     });
     runtime()?.block_on(async {
         let fleet = connected(&args.server.nats, &args.server.way, &places, None).await?;
-        say(&format!("{} takes work, {slots} at a time", args.name));
+        let backends = capabilities.backends.join(", ");
+        say(&format!(
+            "{} takes work for {backends}, {slots} at a time",
+            args.name
+        ));
         let worker = Worker {
             fleet,
             name: args.name.clone(),

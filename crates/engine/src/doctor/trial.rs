@@ -27,8 +27,6 @@ pub(super) struct Tried {
     pub(super) took: Duration,
 }
 
-/// A limit that does not hold is given up on after this.
-const PATIENCE: Duration = Duration::from_millis(250);
 const KEEP: usize = 64 * 1024;
 
 impl Bench<'_> {
@@ -37,14 +35,15 @@ impl Bench<'_> {
         self.run(request(script, Limits::STREAMING))
     }
 
-    /// Runs the script with limits that `tune` sets.
+    /// Runs the script with limits that `tune` sets, for this long unless that is one of them.
     pub(super) fn with_limits(
         &self,
         script: &str,
         tune: impl FnOnce(&mut Limits),
+        patience: Duration,
     ) -> Result<Tried, EngineError> {
         let mut limits = Limits {
-            wall_time: Cap::AtMost(PATIENCE),
+            wall_time: Cap::AtMost(patience),
             ..Limits::STREAMING
         };
         tune(&mut limits);

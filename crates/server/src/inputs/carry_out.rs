@@ -162,7 +162,7 @@ fn run_one(
     recording.kind = work.kind;
     recording.tags.clone_from(&work.tags);
     recording.parent = Some(live.id);
-    let cancel = live.cancel_descriptor();
+    let cancel = live.cancel.descriptor()?;
     let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
     let stdin = input_of(input.stdin.clone());
     let usage = Arc::clone(&live.usage);

@@ -1,6 +1,6 @@
 //! The way through: unpack, run the steps, keep what came of them. The record of the request's run is about all of them together.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
 use cofferdam_contract::ending::{Ending, SetupFailure, SetupFailureKind};
@@ -45,7 +45,9 @@ pub(crate) fn carry_out(
         return Ok(Finished::without_files(*record, Stage::Run));
     }
     let phase = live.trace.phase(RunPhase::Run);
-    let done = run(work, task, live, place, private, &desk);
+    let cancel = live.cancel.descriptor()?;
+    let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
+    let done = run(work, task, (live, cancel), place, private, &desk);
     drop(phase);
     let _phase = live.trace.phase(RunPhase::Record);
     let (outcome, ending) = match done {
@@ -94,12 +96,11 @@ type Ran = (Option<Outcome>, Ending);
 fn run(
     work: &Work,
     task: &ProjectTask,
-    live: &Live,
+    (live, cancel): (&Live, Option<BorrowedFd<'_>>),
     place: Place<'_>,
     private: &PrivateDir,
     desk: &Arc<Desk>,
 ) -> Result<Ran, WorkError> {
-    let cancel = live.cancel_descriptor();
     let budget = Arc::new(Mutex::new(Budget::shared()));
     let bench = |action: Action| Bench {
         action,
@@ -116,7 +117,7 @@ fn run(
         until: Some(live.deadline),
         together: None,
         host: place.host,
-        cancel: cancel.as_ref().map(|cancel| cancel.as_fd()),
+        cancel,
         usage: Some(Arc::clone(&live.usage)),
         watcher: Arc::clone(desk) as Arc<dyn Watcher>,
         carrier: Arc::new(Engine),

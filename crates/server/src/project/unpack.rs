@@ -79,7 +79,7 @@ pub(super) fn unpack(
     };
     let mut recording = desk.part();
     recording.kind = RunKind::Build;
-    let cancel = live.cancel_descriptor();
+    let cancel = live.cancel.descriptor()?;
     let cancel = cancel.as_ref().map(|cancel| cancel.as_fd());
     let usage = Arc::clone(&live.usage);
     let streams = streams(&request, Input::Empty, recording, cancel, usage);

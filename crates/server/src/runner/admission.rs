@@ -122,7 +122,7 @@ impl Runner {
             callback_url: origin.callback_url,
             promised,
             work,
-        })?);
+        }));
         if promised {
             state.reserved.push(caller.id.clone());
             drop(state);
@@ -190,13 +190,9 @@ impl Runner {
                 promised: true,
                 work: run.submission.work,
             });
-            match (live, refusal) {
-                // Out of descriptors: its promise stays for the next start.
-                (Err(fault), _) => {
-                    tracing::error!(run_id = %promise.run_id, detail = fault.detail, "a run cannot be taken up")
-                }
-                (Ok(live), Some(fault)) => refused.push((live, fault)),
-                (Ok(live), None) => {
+            match refusal {
+                Some(fault) => refused.push((live, fault)),
+                None => {
                     state.set_quota(&promise.tenant, promise.max_running);
                     state.enter(&Arc::new(live), promise.priority);
                     self.metrics.submitted();

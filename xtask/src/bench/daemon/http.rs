@@ -39,7 +39,7 @@ impl Client {
         Err(format!("a run of {work} was answered with {status} {run}"))
     }
 
-    pub(super) fn ask(
+    pub(in crate::bench) fn ask(
         &mut self,
         method: &str,
         path: &str,

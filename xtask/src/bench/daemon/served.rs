@@ -86,7 +86,7 @@ impl Served {
     }
 
     /// Asks until this many runs wait.
-    pub(super) fn await_waiting(&self, wanted: u64) -> Result<(), String> {
+    pub(in crate::bench) fn await_waiting(&self, wanted: u64) -> Result<(), String> {
         until("everybody waits", || {
             let health = self.health()?;
             let waiting = health.get("queued_executions")?.as_u64()?;
@@ -94,11 +94,11 @@ impl Served {
         })
     }
 
-    /// Asks until something runs.
-    pub(super) fn await_running(&self) -> Result<(), String> {
-        until("something runs", || {
+    /// Asks until this many run.
+    pub(in crate::bench) fn await_running(&self, wanted: u64) -> Result<(), String> {
+        until("enough is running", || {
             let health = self.health()?;
-            (health.get("active_executions")? == 1).then_some(())
+            (health.get("active_executions")? == wanted).then_some(())
         })
     }
 

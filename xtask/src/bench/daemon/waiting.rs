@@ -68,7 +68,7 @@ fn occupy(served: &Served) -> Result<String, String> {
     let (status, run) = client.ask("POST", "/v1/runs", Some(&work))?;
     let id = run.get("run_id").and_then(Value::as_str);
     let id = id.ok_or_else(|| format!("{work} was answered with {status} {run}"))?;
-    served.await_running()?;
+    served.await_running(1)?;
     Ok(id.to_owned())
 }
 

@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::bench::machine::Machine;
 use crate::bench::stats::Stats;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     schema: &'static str,
-    kernel: String,
-    cpus: usize,
-    measured_at: String,
+    #[serde(flatten)]
+    machine: Machine,
     clients: usize,
     pub(super) programs: Vec<Program>,
     pub(super) absent: Vec<Absent>,
@@ -55,12 +55,9 @@ pub(super) struct Throughput {
 
 impl Report {
     pub(super) fn new(clients: usize) -> Self {
-        let system = rustix::system::uname();
         Self {
             schema: "cofferdam.peers/1",
-            kernel: system.release().to_string_lossy().into_owned(),
-            cpus: std::thread::available_parallelism().map_or(1, Into::into),
-            measured_at: jiff::Timestamp::now().to_string(),
+            machine: Machine::this(),
             clients,
             programs: Vec::new(),
             absent: Vec::new(),
@@ -89,11 +86,7 @@ impl Program {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "Linux {}, {} CPUs, {}",
-            self.kernel, self.cpus, self.measured_at
-        )?;
+        writeln!(f, "{}", self.machine)?;
         for program in &self.programs {
             for pace in &program.paces {
                 writeln!(f, "\n{}, pauses of {} ms", program.name, pace.pause_ms)?;
