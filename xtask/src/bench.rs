@@ -132,9 +132,13 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
 }
 
 fn measure_binary(root: &Path, options: Options, report: &mut Report) -> Result<(), String> {
-    let binary = Binary::build(root)?;
+    let beside = match (options.subject, options.privilege) {
+        (Subject::Everything | Subject::Backends, Privilege::Own) => &[backends::OVERHEAD][..],
+        _ => &[],
+    };
+    let binary = Binary::build(root, beside)?;
     if options.subject == Subject::Backends {
-        return backends::measure(root, &binary, options, report);
+        return backends::measure(&binary, options, report);
     }
     if options.subject == Subject::Fleet {
         return fleet::measure(&binary, options, report);
@@ -146,7 +150,7 @@ fn measure_binary(root: &Path, options: Options, report: &mut Report) -> Result<
         flood::measure(&binary, options, report)?;
         throughput::measure(&binary, options, report)?;
         wasm::measure(root, options, report)?;
-        backends::measure(root, &binary, options, report)?;
+        backends::measure(&binary, options, report)?;
     }
     daemon::measure(root, &binary, options, report)
 }

@@ -93,6 +93,7 @@ pub(crate) enum Verb {
     Test(Box<project::TestArgs>),
     Lint(Box<project::LintArgs>),
     Format(Box<project::FormatArgs>),
+    Start(Box<project::StartArgs>),
     Task(Box<project::TaskArgs>),
     Golden(golden::GoldenArgs),
     Doctor(DoctorArgs),

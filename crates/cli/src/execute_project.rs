@@ -39,14 +39,10 @@ pub(crate) fn run(
     let unsupported = |message: &str| Failure::new(ErrorCode::BackendUnsupportedTask, message);
     let payload = sealed.payload();
     let action = match task.action {
+        ProjectAction::Run => Action::Run,
         ProjectAction::Build => Action::Build,
         ProjectAction::Test => Action::Test,
         ProjectAction::Restore => Action::Restore,
-        ProjectAction::Run => {
-            return Err(unsupported(
-                "task.action: `run` does not say which program; make it a command task",
-            ));
-        }
     };
     if place.backend != BackendName::Native {
         return Err(unsupported(
@@ -74,6 +70,7 @@ pub(crate) fn run(
     let host = Host::detect();
     let notes = Arc::new(Notes {
         recording: recording.map(Mutex::new),
+        action,
         records: Mutex::default(),
         stderr: Mutex::default(),
     });
@@ -105,6 +102,7 @@ pub(crate) fn run(
         usage: None,
         watcher: Arc::clone(&notes) as Arc<dyn Watcher>,
         carrier: Arc::new(Engine),
+        stdin: None,
         budget: Arc::new(Mutex::new(Budget::default())),
     };
     let outcome = act(&bench, Wish::plain(action))?;
@@ -116,13 +114,22 @@ pub(crate) fn run(
         backend: place.backend,
         records: &records,
         ending: outcome.ending(last.map(|record| &record.ending)),
-        stdout: CapturedStream::whole(told(&outcome).to_string().as_bytes()),
+        stdout: CapturedStream::whole(output(&outcome).as_bytes()),
         stderr: CapturedStream::whole(&stderr),
         started_at,
     };
     let mut record = together.record();
     record.unrecorded = last.and_then(|record| record.unrecorded.clone());
     Ok(record)
+}
+
+/// What a program printed is its answer, as of a command; of everything else what came of it is told.
+fn output(outcome: &Outcome) -> String {
+    let mut steps = outcome.projects.iter().flat_map(|project| &project.steps);
+    match steps.find_map(|step| step.printed.as_ref()) {
+        Some(printed) => printed.clone(),
+        None => told(outcome).to_string(),
+    }
 }
 
 /// What does not differ from one time to the next.
@@ -156,6 +163,7 @@ fn told(outcome: &Outcome) -> Value {
 /// Whoever reads an envelope sees what the tools said only at its end.
 #[derive(Debug)]
 struct Notes {
+    action: Action,
     recording: Option<Mutex<Recording>>,
     records: Mutex<Vec<RunRecord>>,
     stderr: Mutex<Vec<u8>>,
@@ -180,7 +188,11 @@ impl Watcher for Notes {
 
     fn began(&self, _: &Begun<'_>) {}
 
-    fn said(&self, _: Stream, bytes: &[u8]) {
+    fn said(&self, stream: Stream, bytes: &[u8]) {
+        // What a program prints is the output itself.
+        if (self.action, stream) == (Action::Run, Stream::Stdout) {
+            return;
+        }
         let mut said = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         let room = MOST_SAID.saturating_sub(said.len()).min(bytes.len());
         said.extend_from_slice(bytes.get(..room).unwrap_or_default());

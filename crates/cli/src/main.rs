@@ -3,6 +3,7 @@
 mod arguments;
 mod artifacts;
 mod audit;
+mod burst;
 mod cache;
 mod completions;
 mod config;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => project::test(*args, places),
         Verb::Lint(args) => project::lint(args.act, places),
         Verb::Format(args) => project::format(args.act, places),
+        Verb::Start(args) => project::start(*args, places),
         Verb::Task(args) => project::task(*args, places),
         Verb::Golden(args) => golden::golden(args, places),
         Verb::Doctor(args) => doctor::doctor(&args, places),

@@ -4,6 +4,7 @@ mod events;
 mod project;
 
 use std::io::{BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use std::time::Duration;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::mode::Deed;
 use cofferdam_contract::record::CapturedStream;
+use rustix::event::{PollFd, PollFlags};
+use rustix::pipe::PipeFlags;
 use serde_json::{Value, json};
 use ureq::Agent;
 use ureq::http::Response;
@@ -89,6 +92,79 @@ pub(crate) fn watch(args: &WatchArgs, places: Places) -> Result<ExitCode, Failur
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    })
+}
+
+/// A run whose output is shown as it comes; it is ended when this process is told to end. Returns it as it ended.
+///
+/// `server.unreachable` only where nothing was sent yet: what may have been taken on must not be run once more.
+pub(crate) fn command(
+    args: &ServerArgs,
+    request: &Value,
+    cancel: &OwnedFd,
+) -> Result<Value, Failure> {
+    let server = Server::new(args)?;
+    server.is_there()?;
+    let run = server.post("/v1/runs", request).map_err(sent)?;
+    let id = run["run_id"].as_str().unwrap_or_default().to_owned();
+    ended_with_us(&server, &id, cancel, || {
+        let events = server.get(&format!("/v1/runs/{}/events", checked(&id)?));
+        let events = events.map_err(|_| lost(&id))?;
+        for event in Events::new(BufReader::new(events.into_body().into_reader())) {
+            let event = event.map_err(|_| lost(&id))?;
+            match event.name.as_str() {
+                "output" => show(&event.data),
+                "end" => return Ok(event.data),
+                "error" => return Err(refused(&event.data)),
+                _ => {}
+            }
+        }
+        Err(lost(&id))
+    })
+}
+
+/// Nobody knows whether it was taken on.
+fn sent(failure: Failure) -> Failure {
+    match failure.code() {
+        ErrorCode::ServerUnreachable => {
+            let message = "the daemon went away while it was given the run; look at `cofferdam runs list` there before you try again";
+            Failure::new(ErrorCode::ServerRefused, message)
+        }
+        _ => failure,
+    }
+}
+
+/// It was taken on: whoever ran it again would run it twice.
+fn lost(id: &str) -> Failure {
+    let message = format!("run {id}: the daemon went away before the run had ended");
+    Failure::new(ErrorCode::ServerRefused, message)
+}
+
+/// Whoever ends this verb means the run, which would go on without it.
+fn ended_with_us<T>(
+    server: &Server<'_>,
+    id: &str,
+    cancel: &OwnedFd,
+    follow: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    std::thread::scope(|scope| {
+        let (is_done, done) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| {
+            Failure::io(ErrorCode::Internal, "cannot make a pipe", &errno.into())
+        })?;
+        let path = format!("/v1/runs/{id}/cancel");
+        scope.spawn(move || {
+            let mut both = [
+                PollFd::new(cancel, PollFlags::IN),
+                PollFd::new(&is_done, PollFlags::IN),
+            ];
+            let _ = rustix::event::poll(&mut both, None);
+            if both[0].revents().contains(PollFlags::IN) {
+                let _ = server.post(&path, &json!({}));
+            }
+        });
+        let followed = follow();
+        drop(done);
+        followed
     })
 }
 
@@ -175,6 +251,16 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Whether a daemon of ours answers, well or not: one that is busy starting is there too, and says itself what it does not take.
+    fn is_there(&self) -> Result<(), Failure> {
+        let asked = self.agent.get(self.address("/health")).call();
+        let answer = asked.map_err(|error| unreachable(&error.to_string()))?;
+        match body(answer)?["status"].as_str() {
+            Some(_) => Ok(()),
+            None => Err(unreachable("somebody else answers there")),
+        }
+    }
+
     fn post(&self, path: &str, value: &Value) -> Result<Value, Failure> {
         self.send(path, "application/json", value.to_string().into_bytes())
     }
@@ -219,7 +305,7 @@ fn unreachable(why: &str) -> Failure {
 }
 
 /// In the daemon's own words.
-fn refused(answer: &Value) -> Failure {
+pub(crate) fn refused(answer: &Value) -> Failure {
     let part = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
     let message = format!(
         "the daemon refused: {} {} {} ({})",

@@ -19,6 +19,7 @@ use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
 use cofferdam_store::results::WorkspaceIs;
 
 use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
+use crate::burst;
 use crate::cache;
 use crate::config::{self, DockerFlags, Flags, Merged, Sources};
 use crate::containers;
@@ -47,6 +48,9 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     let mut merged = load(&args, Limits::STREAMING)?;
     let network = args.network.network();
     policy::obey(&merged, NetworkReach::from(&network))?;
+    if let Some(done) = burst::hand_over(&args, &merged, &cancel)? {
+        return Ok(done);
+    }
     if args.language.is_some() {
         // Code is compiled there, whatever the configuration says.
         policy::refuse(merged.mode.value, [Deed::Run(BackendName::Native)])?;

@@ -5,6 +5,7 @@
 //! ```
 #![allow(
     clippy::print_stdout,
+    clippy::print_stderr,
     clippy::unwrap_used,
     reason = "a measurement that cannot be made ends with its reason"
 )]
@@ -41,7 +42,10 @@ fn main() {
     let client = Docker::connect_with_unix(&endpoint, 60, bollard::API_DEFAULT_VERSION).unwrap();
     let client = runtime.block_on(client.negotiate_version()).unwrap();
     let (mut bare, mut whole) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
+    for round in 0..rounds {
+        if round % 5 == 0 {
+            eprintln!("  {round} of {rounds} done");
+        }
         let begun = Instant::now();
         runtime.block_on(minimum(&client, &image));
         bare.push(begun.elapsed());

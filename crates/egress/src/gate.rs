@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -19,6 +19,7 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 use crate::bounds;
+use crate::calls::{self, Calls, Desk};
 use crate::dns::{self, Answer, Kind};
 use crate::ledger::Ledger;
 use crate::resolver::Resolver;
@@ -35,6 +36,8 @@ pub enum Door {
     /// Questions for names, by UDP and by TCP.
     NamesByDatagram(OwnedFd),
     NamesByStream(OwnedFd),
+    /// Of a program in this process.
+    Calls(Desk),
 }
 
 /// The ways out of one sandbox. Dropping it closes them.
@@ -83,6 +86,12 @@ impl Egress {
             account,
             thread: Some(thread),
         })
+    }
+
+    /// The way out of a program that runs in this process.
+    pub fn for_calls(allowance: Allowance) -> io::Result<(Self, Calls)> {
+        let (calls, desk) = calls::line();
+        Ok((Self::open(vec![Door::Calls(desk)], allowance)?, calls))
     }
 
     /// Closes the ways and tells what went through them.
@@ -166,6 +175,9 @@ fn attend(world: &Rc<World>, door: Door) -> io::Result<()> {
             socket.set_nonblocking(true)?;
             let socket = UdpSocket::from_std(socket)?;
             tokio::task::spawn_local(answer_datagrams(world, socket));
+        }
+        Door::Calls(desk) => {
+            tokio::task::spawn_local(calls::attend(world, desk));
         }
     }
     Ok(())
@@ -251,23 +263,38 @@ fn answer(world: &World, message: &[u8]) -> Option<Vec<u8>> {
     if name.parse::<IpAddr>().is_ok() || name.is_empty() {
         return Some(dns::write(&query, Answer::NoSuchName));
     }
-    if !world.allowance.permits_name(name) {
-        world.ledger.borrow_mut().name(name, Some(NOT_LISTED));
-        return Some(dns::write(&query, Answer::NoSuchName));
-    }
-    let answer = match (query.kind, world.names.borrow_mut().address_of(name)) {
-        (_, None) => {
-            let why = "too many names have been asked for";
-            world.ledger.borrow_mut().name(name, Some(why));
-            Answer::Failed
-        }
-        (Kind::A, Some(address)) => Answer::Address(address),
-        (Kind::Other, Some(_)) => Answer::Nothing,
+    let answer = match (query.kind, address_of(world, name)) {
+        (_, Err(Nameless::NotListed)) => Answer::NoSuchName,
+        (_, Err(Nameless::TooMany)) => Answer::Failed,
+        (Kind::A, Ok(address)) => Answer::Address(address),
+        (Kind::Other, Ok(_)) => Answer::Nothing,
     };
-    if answer != Answer::Failed {
-        world.ledger.borrow_mut().name(name, None);
-    }
     Some(dns::write(&query, answer))
+}
+
+/// Why a name has no address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nameless {
+    NotListed,
+    TooMany,
+}
+
+/// The address that stands for a name; written down either way.
+pub(crate) fn address_of(world: &World, name: &str) -> Result<Ipv4Addr, Nameless> {
+    let refused = |nameless, why| {
+        world.ledger.borrow_mut().name(name, Some(why));
+        Err(nameless)
+    };
+    if !world.allowance.permits_name(name) {
+        return refused(Nameless::NotListed, NOT_LISTED);
+    }
+    match world.names.borrow_mut().address_of(name) {
+        None => refused(Nameless::TooMany, "too many names have been asked for"),
+        Some(address) => {
+            world.ledger.borrow_mut().name(name, None);
+            Ok(address)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod ledger;
 mod open_run;
 mod way_out;
 
+pub use cofferdam_egress::{Calls, Reached, Unreached};
 pub use cofferdam_sys::farewell::{Address, Farewell};
 
 pub use ledger::{Directories, Handed, Ledger, Outcome, Outputs};

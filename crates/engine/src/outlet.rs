@@ -6,7 +6,7 @@ use cofferdam_contract::network::{DNS_PORT, Network, PROXY_PORT};
 use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::Denial;
 use cofferdam_contract::request::Request;
-use cofferdam_egress::{Egress, RESOLVER};
+use cofferdam_egress::{Calls, Egress, RESOLVER};
 use cofferdam_sys::doors::{Door, Transport};
 use cofferdam_sys::protocol::Stage;
 use rustix::io::Errno;
@@ -83,6 +83,22 @@ impl Outlet {
             taken: Vec::new(),
             egress: None,
         }
+    }
+
+    /// For a program in this process, which calls. `None` without network.
+    pub(crate) fn for_calls(network: &Network) -> Result<Option<(Self, Calls)>, Errno> {
+        let Network::Allowed(allowance) = network else {
+            return Ok(None);
+        };
+        let (egress, calls) = Egress::for_calls(allowance.clone())
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let outlet = Self {
+            network: network.clone(),
+            doors: Vec::new(),
+            taken: Vec::new(),
+            egress: Some(egress),
+        };
+        Ok(Some((outlet, calls)))
     }
 
     /// One of the sockets, by its place among the doors. A program that was promised a way and has none must not run.

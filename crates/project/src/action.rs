@@ -19,6 +19,8 @@ pub enum Action {
     Test,
     Lint,
     Format,
+    /// Its program is started.
+    Run,
 }
 
 /// How it is asked for.
@@ -31,6 +33,8 @@ pub struct Options {
     pub coverage: Coverage,
     pub reach: Reach,
     pub trust: Trust,
+    /// For the program that is started.
+    pub args: Vec<String>,
 }
 
 /// Whether a tool may execute parts of the project where there are no walls.
@@ -105,6 +109,8 @@ pub struct Step {
 pub enum Output {
     ForPeople,
     ForPrograms,
+    /// What the project's program prints: the result itself, passed on as it is.
+    OfProgram,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,6 +176,7 @@ impl Action {
             Self::Test => "test",
             Self::Lint => "lint",
             Self::Format => "format",
+            Self::Run => "run",
         }
     }
 }
@@ -346,6 +353,12 @@ impl Step {
 
     pub(crate) fn for_programs(mut self) -> Self {
         self.output = Output::ForPrograms;
+        self
+    }
+
+    /// The step that is the program itself.
+    pub(crate) fn program(mut self) -> Self {
+        self.output = Output::OfProgram;
         self
     }
 }

@@ -234,6 +234,13 @@ impl Reader<'_> {
                 },
                 ("environment", Value::Map(variables)) => {
                     for (name, node) in variables {
+                        if !is_variable(&name.name) {
+                            self.problem(
+                                name.line,
+                                &format!("{field}.environment.{}", name.name),
+                                "is no name for a variable; use letters, digits and `_`, and no digit first",
+                            );
+                        }
                         match node.value {
                             Value::Scalar(value) => command.env.push((name.name, value)),
                             Value::Empty => command.env.push((name.name, String::new())),
@@ -309,6 +316,11 @@ impl Reader<'_> {
     }
 }
 
+fn is_variable(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
 /// `unlimited` is what whoever asks allows.
 fn timeout(text: &str) -> Result<Option<Duration>, String> {
     match text {
@@ -381,7 +393,7 @@ mod tests {
 
     #[test]
     fn every_problem_is_told_at_once_with_its_line() {
-        let text = "commands:\n  build: echo ${nope}\n  test: \"\"\n  lint:\n    command: x\n    wat: 1\n  'bad name': x\n  run:\n    timeout: 5s\n  clean: []\n  a:\n    command: x\n    working_directory: ../up\n  b: ${solution_path}\n  c: ${open\n";
+        let text = "commands:\n  build: echo ${nope}\n  test: \"\"\n  lint:\n    command: x\n    wat: 1\n  'bad name': x\n  run:\n    timeout: 5s\n  clean: []\n  a:\n    command: x\n    working_directory: ../up\n  b: ${solution_path}\n  c: ${open\n  d:\n    command: x\n    environment:\n      1A: x\n  e: ${a${project_root}}\n  f: [a, [b]]\n  g:\n    command: x\n    timeout: 5 parsecs\n";
         let problems = parse(text, &variables()).unwrap_err();
         let lines: Vec<&str> = problems
             .iter()
@@ -389,7 +401,7 @@ mod tests {
             .collect();
         assert_eq!(
             lines,
-            [2, 3, 6, 7, 9, 10, 13, 14, 15].map(|n: u32| format!("{FILE}:{n}")),
+            [2, 3, 6, 7, 9, 10, 13, 14, 15, 19, 20, 21, 24].map(|n: u32| format!("{FILE}:{n}")),
             "{problems:#?}"
         );
         assert!(

@@ -39,6 +39,9 @@ pub struct Project {
     /// Names of scripts that the manifest has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scripts: Vec<String>,
+    /// What is started when it is run: a script, a file, a module, a package or a class, as its ecosystem names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     pub frameworks: Vec<Framework>,
     /// Whether it is there for its tests.
     pub is_test: bool,
@@ -198,6 +201,7 @@ impl Project {
             members: Vec::new(),
             references: Vec::new(),
             scripts: Vec::new(),
+            program: None,
             frameworks: Vec::new(),
             is_test: false,
             test_script: None,

@@ -1,8 +1,8 @@
-//! What a program sees of the world: its arguments, its variables, the directories that it was given, and nothing else. No network, no other file, no process.
+//! What a program sees of the world: its arguments, its variables, the directories that it was given, what it may reach of a network, and nothing else. No other file, no process.
 
 use std::path::Path;
 
-use cofferdam_contract::request::{MountAccess, Request, Workspace, WorkspaceAccess};
+use cofferdam_contract::request::{MountAccess, Network, Request, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_engine::error::EngineError;
 use rustix::io::Errno;
@@ -11,6 +11,7 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use crate::component_files::Listings;
+use crate::component_network::Reach;
 use crate::memory::MemoryAccount;
 use crate::steady::Met;
 
@@ -22,6 +23,7 @@ pub(crate) struct Guest {
     pub(crate) met: Met,
     /// Of a component.
     pub(crate) listings: Listings,
+    pub(crate) reach: Reach,
 }
 
 impl WasiView for Guest {
@@ -55,6 +57,7 @@ impl Guest {
             memory: MemoryAccount::new(request.limits.memory),
             met: Met::default(),
             listings: Listings::default(),
+            reach: Reach::default(),
         }
     }
 }
@@ -62,9 +65,12 @@ impl Guest {
 /// Arguments, variables and directories.
 pub(crate) fn world(request: &Request) -> Result<WasiCtxBuilder, EngineError> {
     let mut wasi = WasiCtxBuilder::new();
-    wasi.allow_tcp(false)
+    // What is reached is not reached by the engine's own sockets: none of them is bound or connected.
+    let reaches = request.network != Network::Denied;
+    wasi.allow_tcp(reaches)
         .allow_udp(false)
-        .allow_ip_name_lookup(false)
+        .allow_ip_name_lookup(reaches)
+        .socket_addr_check(|_, _| Box::pin(async { false }))
         .max_random_size(largest_answer(request));
     for argument in &request.argv {
         wasi.arg(argument.to_string_lossy());

@@ -7,6 +7,8 @@ mod cache;
 mod calls;
 pub mod compile;
 mod component_files;
+mod component_network;
+mod connection;
 mod engines;
 mod fixed;
 mod guest;

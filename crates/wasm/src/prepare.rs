@@ -14,6 +14,7 @@ use wasmtime_wasi::p2::bindings::CommandPre;
 use crate::cache::{Cache, Name};
 use crate::calls;
 use crate::component_files;
+use crate::component_network;
 use crate::engines::{self, Flavour};
 use crate::guest::Guest;
 use crate::load::{self, Genuine, Loaded};
@@ -247,6 +248,7 @@ impl Place {
                     let mut linker = component::Linker::new(&self.engine);
                     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
                     component_files::lay_over(&mut linker, self.flavour)?;
+                    component_network::lay_over(&mut linker)?;
                     Ok(linker)
                 })?;
                 let pre = linker.instantiate_pre(&component)?;

@@ -12,7 +12,7 @@ use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{Grant, Request};
 use cofferdam_contract::units::Bytes;
 use cofferdam_contract::usage::Usage;
-use cofferdam_engine::backend::{Directories, Ledger, Outcome, Outputs};
+use cofferdam_engine::backend::{Calls, Directories, Ledger, Outcome, Outputs, WayOut};
 use cofferdam_engine::error::EngineError;
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Input, LiveUsage, Streams};
@@ -92,23 +92,35 @@ impl Wasm {
             stderr: streams.stderr,
             on_limit: streams.on_output_limit,
         };
+        let way_out = WayOut::for_calls(&request.network).map_err(|errno| EngineError::System {
+            doing: "open the ways out of a program",
+            errno,
+        })?;
         let ledger = Ledger::open(&request, streams.recording, outputs)?;
         let shared = Shared::new(ledger, request.limits.output);
         let mut isolation = isolation(&request);
         let done = match self.ready(code, determinism, host, cancel) {
             Ok(ready) => {
                 isolation.insert("code".to_owned(), ready.origin.to_string());
-                self.execute(
-                    &ready,
-                    &request,
-                    determinism,
-                    Around {
-                        stdin: streams.stdin,
-                        shared: &shared,
-                        cancel,
-                        usage: streams.usage,
-                    },
-                )
+                let calls = match (&way_out, &ready.program) {
+                    (Some(_), Program::Module(_)) => Err(no_calls()),
+                    (way_out, _) => Ok(way_out.as_ref().map(|(_, calls)| calls.clone())),
+                };
+                match calls {
+                    Err(failure) => Done::without_a_start(Unmade::Failed(failure)),
+                    Ok(calls) => self.execute(
+                        &ready,
+                        &request,
+                        determinism,
+                        Around {
+                            stdin: streams.stdin,
+                            shared: &shared,
+                            cancel,
+                            usage: streams.usage,
+                            calls,
+                        },
+                    ),
+                }
             }
             Err(unmade) => Done::without_a_start(unmade),
         };
@@ -116,11 +128,14 @@ impl Wasm {
             doing: "close the books of a run that is over",
             errno: Errno::BUSY,
         })?;
+        let (network, denials) = way_out.map_or_else(Default::default, |(way, _)| way.close());
         let outcome = Outcome {
             ending: done.settled.ending,
             usage: done.usage,
             enforced_by,
             isolation,
+            network,
+            denials,
             determinism: fixed::account(determinism, done.instructions),
         };
         let mut record = shared.into_ledger().close(&request, outcome, cancel)?;
@@ -187,6 +202,8 @@ struct Around<'a> {
     shared: &'a Arc<Shared>,
     cancel: Option<BorrowedFd<'a>>,
     usage: Option<Arc<LiveUsage>>,
+    /// The way out, where there is one.
+    calls: Option<Calls>,
 }
 
 async fn run_program(
@@ -211,7 +228,9 @@ async fn run_program(
     }
     stdio::connect(&mut wasi, stdin, shared);
     let directories = Arc::new(Mutex::new(Directories::of(request)));
-    let mut store = Store::try_new(&ready.place.engine, Guest::new(wasi, request))?;
+    let mut guest = Guest::new(wasi, request);
+    guest.reach.calls = around.calls;
+    let mut store = Store::try_new(&ready.place.engine, guest)?;
     store.limiter(|guest| &mut guest.memory);
     store.set_epoch_deadline(1);
     let fuel = pace::fuel(limits.cpu_time);
@@ -346,12 +365,22 @@ fn isolation(request: &Request) -> BTreeMap<String, String> {
     [
         ("engine", VERSION),
         ("files", files),
-        ("network", "none"),
+        ("network", &request.network.to_string()),
         ("processes", "none"),
     ]
     .into_iter()
     .map(|(part, by)| (part.to_owned(), by.to_owned()))
     .collect()
+}
+
+/// Better than a program that finds out by itself that there is nothing to call.
+fn no_calls() -> SetupFailure {
+    SetupFailure {
+        kind: SetupFailureKind::ProgramNotExecutable,
+        step: "open the network".to_owned(),
+        message: "a module (WASI preview 1) has no calls to reach a network with; build it as a component (WASI preview 2), or leave --net out".to_owned(),
+        errno: None,
+    }
 }
 
 /// Reads the caller's file, without waiting for a pipe that nobody writes to.

@@ -8,7 +8,7 @@ use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
 use cofferdam_project::action::{Coverage, Place, Reach};
 use cofferdam_project::{
-    Action, Bounds, Detection, Options, Project, Step, detect_until, ecosystem,
+    Action, Bounds, Detection, Options, Project, ProjectKind, Step, detect_until, ecosystem,
 };
 
 use crate::attempts::{Attempts, sum_up};
@@ -68,7 +68,7 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
     match named {
         Some(outcome) => outcomes.push(outcome),
         None => {
-            let chosen = choose(&found, &wish.projects)?;
+            let chosen = choose(wish.action, &found, &wish.projects)?;
             for project in &chosen {
                 let mut outcome = ProjectOutcome::new(project);
                 match one(bench, project, &found, &wish, &mut outcome) {
@@ -105,7 +105,11 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
 }
 
 /// Those that were named, or all that no other one acts on.
-fn choose<'a>(found: &'a Detection, named: &[String]) -> Result<Vec<&'a Project>, WorkError> {
+fn choose<'a>(
+    action: Action,
+    found: &'a Detection,
+    named: &[String],
+) -> Result<Vec<&'a Project>, WorkError> {
     let fits = |project: &Project, name: &str| {
         let name = name.trim_end_matches('/').trim_start_matches("./");
         project.manifest == name || project.path == name || project.name.as_deref() == Some(name)
@@ -125,6 +129,13 @@ fn choose<'a>(found: &'a Detection, named: &[String]) -> Result<Vec<&'a Project>
             return Err(WorkError::problem("--project", name, fix));
         }
     }
+    if action == Action::Run {
+        let named = found
+            .projects
+            .iter()
+            .filter(|project| named.iter().any(|name| fits(project, name)));
+        return program(found, &named.collect::<Vec<_>>()).map(|project| vec![project]);
+    }
     let projects: Vec<&Project> = if named.is_empty() {
         found.tops().collect()
     } else {
@@ -142,6 +153,33 @@ fn choose<'a>(found: &'a Detection, named: &[String]) -> Result<Vec<&'a Project>
         return Err(WorkError::new(ErrorCode::InputInvalid, message));
     }
     Ok(projects)
+}
+
+/// The one program of those that were named, or of the tree: whoever starts one does not mean all of them.
+fn program<'a>(found: &'a Detection, named: &[&'a Project]) -> Result<&'a Project, WorkError> {
+    let is_meant = |project: &&Project| {
+        let holds = |top: &&Project| {
+            top.manifest == project.manifest || top.members.contains(&project.manifest)
+        };
+        project.program.is_some() && (named.is_empty() || named.iter().any(holds))
+    };
+    let all: Vec<&Project> = found.projects.iter().filter(is_meant).collect();
+    let tops = all
+        .iter()
+        .filter(|project| project.kind != ProjectKind::Member);
+    match (all.as_slice(), tops.copied().collect::<Vec<_>>().as_slice()) {
+        ([only], _) | (_, [only]) => Ok(only),
+        ([], _) => {
+            let fix = "there is no program here: no project that says what is started; add one (a script `start`, main.py, src/main.rs, main.go, <OutputType>Exe, mainClass), or name a command `run` in .agent/config.yml";
+            Err(WorkError::new(ErrorCode::InputInvalid, fix))
+        }
+        (several, _) => {
+            let manifests = several.iter().take(20).map(|one| one.manifest.as_str());
+            let known = manifests.collect::<Vec<_>>().join(", ");
+            let fix = format!("there is more than one program; name one of: {known}");
+            Err(WorkError::problem("--project", "", fix))
+        }
+    }
 }
 
 fn one(

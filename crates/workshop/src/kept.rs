@@ -89,6 +89,8 @@ impl StepOutcome {
             diagnostics: diagnostics.cloned().collect(),
             tests: self.tests.as_ref().map(failed),
             coverage: self.coverage.clone(),
+            // Its run in the history has what it printed.
+            printed: None,
             said: self.said.clone(),
             ..*self
         }

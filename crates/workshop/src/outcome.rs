@@ -75,6 +75,12 @@ pub struct StepOutcome {
     /// Which lines its tests reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Covered>,
+    /// Whether it is the project's program, and no tool.
+    #[serde(skip)]
+    pub is_program: bool,
+    /// What a program printed on its standard output, up to 1 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub printed: Option<String>,
     /// The end of what it said, where it failed and nothing of it could be understood.
     pub said: Option<String>,
 }
@@ -221,6 +227,8 @@ impl StepOutcome {
     pub(crate) fn exit_code(&self) -> u8 {
         match self.verdict {
             Verdict::Nothing | Verdict::Passed => 0,
+            // A program is somebody's own, and so is what its codes mean.
+            Verdict::Failed if self.is_program => self.ending.exits,
             Verdict::Failed | Verdict::Unreadable => 1,
             Verdict::Stopped => self.ending.exits,
         }

@@ -90,6 +90,13 @@ pub(crate) fn override_of(
                 );
                 return Err(WorkError::problem("--filter", filter, fix));
             }
+            if let Some(arg) = wish.options.args.first() {
+                let fix = format!(
+                    "`{name}` in {} takes no arguments; name a project with --project, or leave them out",
+                    commands::FILE
+                );
+                return Err(WorkError::problem("ARGS", arg, fix));
+            }
             carry_out(bench, found, entry).map(Some)
         }
     }

@@ -125,7 +125,9 @@ impl Bench<'_> {
             _ if self.shelf == Shelf::Shared => MountAccess::ReadOnly,
             Action::Restore => MountAccess::ReadWrite,
             _ if cache.is_written_by_builds() => MountAccess::ReadWrite,
-            Action::Build | Action::Test | Action::Lint | Action::Format => MountAccess::ReadOnly,
+            Action::Build | Action::Test | Action::Lint | Action::Format | Action::Run => {
+                MountAccess::ReadOnly
+            }
         };
         let side = match self.is_host() {
             true => Side::Outside,

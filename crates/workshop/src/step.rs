@@ -66,6 +66,8 @@ pub struct Bench<'a> {
     pub usage: Option<Arc<LiveUsage>>,
     pub watcher: Arc<dyn Watcher>,
     pub carrier: Arc<dyn Carrier>,
+    /// For the program of a project that is run; end of file at once for everything else.
+    pub stdin: Option<BorrowedFd<'a>>,
     /// What may still be kept of the tests of all steps together.
     pub budget: Arc<Mutex<Budget>>,
 }
@@ -79,6 +81,8 @@ pub struct Spent {
 
 pub(crate) const INSIDE_CACHES: &str = "/cache";
 pub(crate) const INSIDE_REPORTS: &str = "/reports";
+/// How much of what a program prints is in the answer; its run in the history has all of it.
+const PRINTED: usize = 1 << 20;
 /// How much of an output that nobody could understand is repeated.
 const SAID: usize = 4 << 10;
 
@@ -170,7 +174,7 @@ impl Bench<'_> {
             counts: is_heard || follow.is_some(),
         });
         let shown = match step.output {
-            Output::ForPeople => Shown::Yes,
+            Output::ForPeople | Output::OfProgram => Shown::Yes,
             Output::ForPrograms => Shown::No,
         };
         let (to_stdout, stdout) = self.listen(Stream::Stdout, shown, stdout)?;
@@ -192,7 +196,7 @@ impl Bench<'_> {
             recording.artifacts = None;
         }
         let streams = Streams {
-            stdin: Input::Empty,
+            stdin: self.input(step)?,
             stdout: Sink::Pass { to: to_stdout },
             stderr: Sink::Pass { to: to_stderr },
             result: None,
@@ -216,6 +220,19 @@ impl Bench<'_> {
             .as_ref()
             .and_then(|at| coverage::read(at, reports.path(), &root, below(&step.cwd, &root)));
         Ok(outcome)
+    }
+
+    /// Only the program itself reads what a person types: tools have no questions to ask.
+    fn input(&self, step: &Step) -> Result<Input, WorkError> {
+        match self.stdin.filter(|_| step.output == Output::OfProgram) {
+            None => Ok(Input::Empty),
+            Some(stdin) => stdin
+                .try_clone_to_owned()
+                .map(Input::From)
+                .map_err(|error| {
+                    WorkError::io(ErrorCode::Internal, "cannot pass standard input on", &error)
+                }),
+        }
     }
 
     /// Where tests are told while they run, but into a file. Progress is worth no failure.
@@ -288,6 +305,7 @@ impl Bench<'_> {
         let is_silent =
             diagnostics.is_empty() && tests.as_ref().is_none_or(|tests| tests.counts().total == 0);
         let is_bad = !matches!(verdict, Verdict::Passed | Verdict::Nothing);
+        let is_program = step.output == Output::OfProgram;
         StepOutcome {
             argv: step.argv.clone(),
             index: 0,
@@ -300,7 +318,9 @@ impl Bench<'_> {
             diagnostics,
             tests: tests.map(|tests| told(tests, &root)),
             coverage: None,
-            said: (is_bad && is_silent).then(|| {
+            is_program,
+            printed: is_program.then(|| head(&stdout, PRINTED)),
+            said: (is_bad && is_silent && !is_program).then(|| {
                 let both = format!("{}\n{}", tail(&stdout, SAID), tail(&stderr, SAID));
                 tail(both.trim_end(), SAID)
             }),
@@ -342,6 +362,7 @@ const fn kind(action: Action) -> RunKind {
     match action {
         Action::Test => RunKind::Test,
         Action::Restore | Action::Build | Action::Lint | Action::Format => RunKind::Build,
+        Action::Run => RunKind::Command,
     }
 }
 
@@ -350,6 +371,12 @@ fn below<'a>(dir: &'a str, root: &str) -> &'a str {
     dir.strip_prefix(root)
         .unwrap_or_default()
         .trim_start_matches('/')
+}
+
+fn head(text: &str, at_most: usize) -> String {
+    text.get(..text.floor_char_boundary(at_most))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn tail(text: &str, at_most: usize) -> String {

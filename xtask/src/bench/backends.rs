@@ -1,26 +1,30 @@
 //! What our own part costs where others build the walls: the bubblewrap backend beside `bwrap` alone, and a container beside the calls that any container takes. In turns, in one run.
 
 use std::fs;
-use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::contestant::{Binary, Contestant, Privilege};
+use super::contestant::{Beside, Binary, Contestant, Privilege};
 use super::peers::Docker;
 use super::report::Report;
 use super::stats::Stats;
 use super::{Effort, Options};
-use crate::process::{cargo, read};
+use crate::process::read;
 
 /// Of the time of `bwrap` alone.
 const PROMISED_OF_BUBBLEWRAP: f64 = 1.3;
 /// Over the API's own minimum.
 const PROMISED_OF_DOCKER_MS: f64 = 15.0;
 const WARM_UP: usize = 5;
+/// Measures a container beside the calls of the API.
+pub(super) const OVERHEAD: Beside = Beside {
+    package: "cofferdam-docker",
+    example: "overhead",
+};
 const IMAGE: &str = "overhead";
 
 pub(super) fn measure(
-    root: &Path,
     binary: &Binary,
     options: Options,
     report: &mut Report,
@@ -28,7 +32,7 @@ pub(super) fn measure(
     bubblewrap(binary, options, report)?;
     // The daemon is root's.
     match options.privilege {
-        Privilege::Own => docker(root, binary, options, report),
+        Privilege::Own => docker(binary, options, report),
         Privilege::Dropped => Ok(()),
     }
 }
@@ -52,6 +56,9 @@ fn bubblewrap(binary: &Binary, options: Options, report: &mut Report) -> Result<
         contestant.try_once()?;
     }
     for round in 0..WARM_UP + rounds {
+        if round % 50 == 0 {
+            eprintln!("  {round} of {} done", WARM_UP + rounds);
+        }
         for (contestant, times) in [&alone, &ours].into_iter().zip(&mut times) {
             let time = contestant.time_success()?;
             if round >= WARM_UP {
@@ -71,12 +78,7 @@ fn bubblewrap(binary: &Binary, options: Options, report: &mut Report) -> Result<
     Ok(())
 }
 
-fn docker(
-    root: &Path,
-    binary: &Binary,
-    options: Options,
-    report: &mut Report,
-) -> Result<(), String> {
+fn docker(binary: &Binary, options: Options, report: &mut Report) -> Result<(), String> {
     let rounds = match options.effort {
         Effort::Quick => "20",
         Effort::Full => "100",
@@ -90,12 +92,12 @@ fn docker(
     fs::create_dir_all(image.join("tmp")).map_err(failed)?;
     fs::copy("/usr/bin/busybox", image.join("bin/true")).map_err(failed)?;
     daemon.import(&image, IMAGE)?;
-    let package = ["run", "--release", "--package", "cofferdam-docker"];
     let printed = read(
-        cargo(root)
-            .args(package)
-            .args(["--example", "overhead", "--", IMAGE, rounds])
-            .env("DOCKER_HOST", daemon.host()),
+        Command::new(binary.example(OVERHEAD.example))
+            .args([IMAGE, rounds])
+            .env("DOCKER_HOST", daemon.host())
+            // How far it is.
+            .stderr(Stdio::inherit()),
     )?;
     let figures: Value =
         serde_json::from_str(&printed).map_err(|error| format!("example overhead: {error}"))?;

@@ -62,6 +62,13 @@ pub(super) struct Binary {
     dir: PathBuf,
 }
 
+/// An example of a package, for what can be measured only from within.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beside {
+    pub(super) package: &'static str,
+    pub(super) example: &'static str,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,
@@ -71,40 +78,27 @@ pub(super) struct Contestant {
 }
 
 impl Binary {
-    pub(super) fn build(root: &Path) -> Result<Self, String> {
-        if let Some(ready) = std::env::var_os("COFFERDAM_BENCH_BINARY") {
-            eprintln!("measuring {}", ready.display());
-            return Self::copied(Path::new(&ready));
+    /// The release binary and what is measured beside it. `COFFERDAM_BENCH_BINARY` names one that is there already.
+    pub(super) fn build(root: &Path, beside: &[Beside]) -> Result<Self, String> {
+        let ready = std::env::var_os("COFFERDAM_BENCH_BINARY").filter(|_| beside.is_empty());
+        match ready {
+            Some(ready) => {
+                eprintln!("measuring {}", ready.display());
+                Self::of(&[("cofferdam", ready.into())])
+            }
+            None => Self::of(&built(root, beside)?),
         }
-        eprintln!("building the release binary");
-        let build = [
-            "build",
-            "--release",
-            "--package",
-            "cofferdam",
-            "--bin",
-            "cofferdam",
-        ];
-        let messages = read(
-            cargo(root)
-                .args(build)
-                .arg("--message-format=json-render-diagnostics"),
-        )?;
-        let built = messages
-            .lines()
-            .filter_map(executable)
-            .next_back()
-            .ok_or("cargo built no executable")?;
-        Self::copied(Path::new(&built))
     }
 
-    fn copied(built: &Path) -> Result<Self, String> {
+    fn of(files: &[(&str, PathBuf)]) -> Result<Self, String> {
         let dir = std::env::temp_dir().join(format!("cofferdam-bench-{}", std::process::id()));
         let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
         fs::create_dir(&dir).map_err(failed)?;
         let binary = Self { dir: dir.clone() };
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        fs::copy(built, binary.path()).map_err(failed)?;
+        for (name, built) in files {
+            fs::copy(built, dir.join(name)).map_err(failed)?;
+        }
         fs::create_dir(binary.history()).map_err(failed)?;
         fs::set_permissions(binary.history(), fs::Permissions::from_mode(0o777)).map_err(failed)?;
         Ok(binary)
@@ -144,6 +138,11 @@ impl Binary {
             history: Some(self.history()),
             ..Contestant::new("cofferdam", privilege, &[&[&*path], words].concat())
         }
+    }
+
+    /// One that was built beside it.
+    pub(super) fn example(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -282,9 +281,37 @@ impl Contestant {
 }
 
 /// The executable that a line of cargo's messages names.
-fn executable(line: &str) -> Option<String> {
+/// Where cargo put the binary and the examples.
+fn built<'a>(root: &Path, beside: &'a [Beside]) -> Result<Vec<(&'a str, PathBuf)>, String> {
+    eprintln!("building the release binary");
+    let mut build = cargo(root);
+    build.args(["build", "--release", "--package", "cofferdam"]);
+    build.args(["--bin", "cofferdam"]);
+    // All at once: one by one, what they share would be compiled again for each.
+    for one in beside {
+        build.args(["--package", one.package, "--example", one.example]);
+    }
+    // It takes minutes, and says so.
+    build.stderr(Stdio::inherit());
+    let messages = read(build.arg("--message-format=json-render-diagnostics"))?;
+    let made: Vec<(String, String)> = messages.lines().filter_map(executable).collect();
+    let place = |name: &'a str| {
+        let found = made.iter().find(|(target, _)| target == name);
+        let found = found.map(|(_, path)| (name, PathBuf::from(path)));
+        found.ok_or_else(|| format!("cargo built no executable `{name}`"))
+    };
+    let examples = beside.iter().map(|one| one.example);
+    std::iter::once("cofferdam")
+        .chain(examples)
+        .map(place)
+        .collect()
+}
+
+fn executable(line: &str) -> Option<(String, String)> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
-    message.get("executable")?.as_str().map(str::to_owned)
+    let name = message.get("target")?.get("name")?.as_str()?;
+    let path = message.get("executable")?.as_str()?;
+    Some((name.to_owned(), path.to_owned()))
 }
 
 #[cfg(test)]
@@ -294,10 +321,11 @@ mod tests {
     #[test]
     fn the_executable_is_taken_from_cargos_messages() {
         assert_eq!(
-            executable(r#"{"reason":"x","executable":"/t/cofferdam"}"#).as_deref(),
-            Some("/t/cofferdam")
+            executable(r#"{"target":{"name":"cofferdam"},"executable":"/t/cofferdam"}"#),
+            Some(("cofferdam".to_owned(), "/t/cofferdam".to_owned()))
         );
-        assert_eq!(executable(r#"{"reason":"x","executable":null}"#), None);
+        let library = r#"{"target":{"name":"x"},"executable":null}"#;
+        assert_eq!(executable(library), None);
         assert_eq!(executable("not json"), None);
     }
 

@@ -94,7 +94,7 @@ impl Options {
 /// Measures everything, prints it and writes it down.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     install::peers()?;
-    let binary = Binary::build(root)?;
+    let binary = Binary::build(root, &[])?;
     let helper = helper::build(root)?;
     let served = Served::start(&binary, Privilege::Own, "peers", &["--pool", "auto"])?;
     let dir = binary.directory("peers")?;

@@ -94,7 +94,7 @@ impl Options {
 
 /// Measures, prints it and writes it down; fails when the cost grows.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
-    let binary = Binary::build(root)?;
+    let binary = Binary::build(root, &[])?;
     let report = Report {
         schema: "cofferdam.scale/1",
         machine: Machine::this(),

@@ -1,4 +1,4 @@
-//! The grammar of the verbs about projects: `detect`, `restore`, `build`, `test`, `lint` and `format`.
+//! The grammar of the verbs about projects: `detect`, `restore`, `build`, `test`, `lint`, `format` and `start`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -152,6 +152,25 @@ pub(crate) struct TestArgs {
     pub(crate) repeat: u32,
 }
 
+/// Start the program of a project inside hard limits and without network: `dotnet run`, the script `start`, `cargo run`, `go run`, Python's or Java's main.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  cofferdam start
+  cofferdam start ./service -- --port 8080
+  cofferdam start --project web ./solution < input.txt
+
+What changed is built first. What the program prints is printed, its input is yours, and its exit code is the exit code.
+`run` in .agent/config.yml takes the place of it. Where there is more than one program, --project says which.
+
+Exit code: the program's own; 1 not built, 124, 137, 152, 153 a limit, 125 cofferdam itself could not do its work")]
+pub(crate) struct StartArgs {
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+    /// For the program.
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) args: Vec<String>,
+}
+
 /// Run a command that the project names in its `.agent/config.yml`, inside hard limits.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
@@ -169,7 +188,7 @@ The file:
       environment: {MODE: strict}
     format: null          # disabled
 
-`build`, `test`, `restore`, `lint` and `format` in it take the place of what cofferdam would do itself.")]
+`build`, `test`, `restore`, `lint`, `format` and `run` (`cofferdam start`) in it take the place of what cofferdam would do itself.")]
 pub(crate) struct TaskArgs {
     /// The name of the command.
     #[arg(value_name = "NAME", required_unless_present = "list")]

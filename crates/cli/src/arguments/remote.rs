@@ -108,6 +108,15 @@ pub(crate) struct ProjectArgs {
         requires = "project"
     )]
     pub(crate) filter: Option<String>,
+    /// An argument for the program, with --action run. Can be given more than once.
+    #[arg(
+        long = "arg",
+        value_name = "ARG",
+        allow_hyphen_values = true,
+        help_heading = "Project",
+        requires = "project"
+    )]
+    pub(crate) args: Vec<String>,
     /// Stop at the first failure.
     #[arg(long, help_heading = "Project", requires = "project")]
     pub(crate) fail_fast: bool,
@@ -156,6 +165,8 @@ pub(crate) enum RemoteAction {
     Test,
     Lint,
     Format,
+    /// Start its program.
+    Run,
     /// A command that the project names itself.
     Task,
 }

@@ -23,5 +23,5 @@ pub(crate) use history::{HistorySettings, Switch};
 pub(crate) use load::{Sources, load};
 pub(crate) use serve::{OVERCOMMIT, ServeSettings, check as check_serve, with_otlp_headers};
 pub(crate) use serve_key::ServeKey;
-pub(crate) use setting::{Flags, Merged, Origin};
+pub(crate) use setting::{Flags, Merged, Origin, Setting};
 pub(crate) use show::{json, origin, table};

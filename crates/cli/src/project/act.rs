@@ -16,7 +16,7 @@ use cofferdam_project::{Action, limits};
 use cofferdam_store::private_dir;
 use cofferdam_workshop::{Bench, Shelf, Wish, act as carry_out};
 
-use super::screen::Screen;
+use super::screen::{Prints, Screen};
 use super::tell::Tell;
 use crate::arguments::Places;
 use crate::arguments::project::ActArgs;
@@ -37,7 +37,11 @@ pub(super) fn act(
     let host = Host::detect();
     wish.projects.clone_from(&args.project);
     let is_shown = !args.json && !args.quiet;
-    let bench = bench(args, places, wish.action, &host, cancel.as_fd())?;
+    let stdin = std::io::stdin();
+    let mut bench = bench(args, places, wish.action, &host, cancel.as_fd())?;
+    if wish.action == Action::Run {
+        bench.stdin = Some(stdin.as_fd());
+    }
     if wish.action == Action::Restore && is_shown {
         note(&restore_note(&bench, wish.options.trust));
     }
@@ -125,12 +129,17 @@ pub(super) fn bench<'a>(
         cancel: Some(cancel),
         usage: None,
         watcher: Arc::new(Screen::new(
+            match action {
+                Action::Run if !args.json => Prints::AsItIs,
+                _ => Prints::Nothing,
+            },
             args.json || args.quiet,
             args.history,
             places.data_dir,
             merged.history,
         )),
         carrier: Arc::new(carrier),
+        stdin: None,
         budget: Arc::new(Mutex::new(Budget::default())),
     })
 }

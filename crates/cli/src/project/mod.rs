@@ -1,4 +1,4 @@
-//! The verbs that do something with a project: `restore`, `build`, `test`, `lint`, `format` and `task`. What they do is done by the workshop; here is what a person asks for and is shown.
+//! The verbs that do something with a project: `restore`, `build`, `test`, `lint`, `format`, `start` and `task`. What they do is done by the workshop; here is what a person asks for and is shown.
 
 mod act;
 mod screen;
@@ -9,4 +9,4 @@ mod verbs;
 
 pub(crate) use task::task;
 pub(crate) use tell::Tell;
-pub(crate) use verbs::{build, format, lint, restore, test};
+pub(crate) use verbs::{build, format, lint, restore, start, test};

@@ -16,10 +16,19 @@ use crate::terminal::counts_line::CountsLine;
 
 #[derive(Debug)]
 pub(super) struct Screen {
+    prints: Prints,
     shows: Shows,
     args: HistoryArgs,
     data_dir: Option<PathBuf>,
     settings: HistorySettings,
+}
+
+/// What goes to standard output while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prints {
+    Nothing,
+    /// What a program prints is what whoever started it wants.
+    AsItIs,
 }
 
 /// On standard error: standard output is for what came of it.
@@ -33,6 +42,7 @@ enum Shows {
 
 impl Screen {
     pub(super) fn new(
+        prints: Prints,
         is_quiet: bool,
         args: HistoryArgs,
         data_dir: Option<PathBuf>,
@@ -40,10 +50,13 @@ impl Screen {
     ) -> Self {
         let shows = match CountsLine::of_stderr() {
             _ if is_quiet => Shows::Nothing,
+            // A line that is drawn would stand between what it prints.
+            _ if prints == Prints::AsItIs => Shows::Words,
             Some(line) => Shows::Line(line),
             None => Shows::Words,
         };
         Self {
+            prints,
             shows,
             args,
             data_dir,
@@ -63,7 +76,12 @@ impl Watcher for Screen {
         }
     }
 
-    fn said(&self, _: Stream, bytes: &[u8]) {
+    fn said(&self, stream: Stream, bytes: &[u8]) {
+        if (self.prints, stream) == (Prints::AsItIs, Stream::Stdout) {
+            let mut stdout = std::io::stdout().lock();
+            let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
+            return;
+        }
         match &self.shows {
             Shows::Nothing => {}
             // A person who has gone away is no reason to stop the tool.

@@ -93,6 +93,15 @@ impl Tell {
         for warning in &outcome.warnings {
             crate::terminal::output::note(&format!("cofferdam: {}", safe(warning)));
         }
+        if outcome.action == Action::Run {
+            // Standard output is the program's, and what it failed with is its own to say.
+            let is_own = steps.last().is_some_and(|step| step.is_program)
+                && outcome.verdict == Verdict::Failed;
+            if outcome.verdict != Verdict::Passed && !is_own {
+                crate::terminal::output::note(page.text.trim_end());
+            }
+            return Ok(());
+        }
         failure::print(&page.text)
     }
 }

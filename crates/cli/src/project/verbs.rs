@@ -8,7 +8,7 @@ use cofferdam_workshop::{Attempts, Wish};
 
 use super::act;
 use crate::arguments::Places;
-use crate::arguments::project::{ActArgs, RestoreArgs, TestArgs};
+use crate::arguments::project::{ActArgs, RestoreArgs, StartArgs, TestArgs};
 use crate::failure::Failure;
 
 pub(crate) fn restore(args: RestoreArgs, places: Places) -> Result<ExitCode, Failure> {
@@ -29,6 +29,12 @@ pub(crate) fn lint(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
 
 pub(crate) fn format(args: ActArgs, places: Places) -> Result<ExitCode, Failure> {
     act::act(args, places, Wish::plain(Action::Format), None)
+}
+
+pub(crate) fn start(args: StartArgs, places: Places) -> Result<ExitCode, Failure> {
+    let mut wish = Wish::plain(Action::Run);
+    wish.options.args = args.args;
+    act::act(args.act, places, wish, None)
 }
 
 pub(crate) fn test(args: TestArgs, places: Places) -> Result<ExitCode, Failure> {

@@ -10,11 +10,10 @@ use cofferdam_contract::units::Cap;
 use cofferdam_project::report::Counts;
 use cofferdam_workshop::Outcome;
 use ignore::WalkBuilder;
-use rustix::event::{PollFd, PollFlags};
 use serde_json::{Map, Value, json};
 
 use super::events::Events;
-use super::{Server, said, unreachable};
+use super::{Server, ended_with_us, said, unreachable};
 use crate::arguments::LimitArgs;
 use crate::arguments::remote::{ProjectArgs, RemoteAction, ServerArgs};
 use crate::failure::Failure;
@@ -37,36 +36,15 @@ pub(super) fn submit(
     let run = server.send("/v1/runs", &kind, body(&boundary, &request, &archive))?;
     drop(archive);
     let id = run["run_id"].as_str().unwrap_or_default().to_owned();
-    let run = std::thread::scope(|scope| {
-        let (done, is_done) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map(|(read, write)| (write, read))
-            .map_err(|errno| {
-                Failure::io(ErrorCode::Internal, "cannot make a pipe", &errno.into())
-            })?;
-        // Whoever ends this verb means the run, which would go on without it.
-        let (server, path) = (&server, format!("/v1/runs/{id}/cancel"));
-        let cancel = &cancel;
-        scope.spawn(move || {
-            let mut both = [
-                PollFd::new(cancel, PollFlags::IN),
-                PollFd::new(&is_done, PollFlags::IN),
-            ];
-            let _ = rustix::event::poll(&mut both, None);
-            if both[0].revents().contains(PollFlags::IN) {
-                let _ = server.post(&path, &json!({}));
-            }
-        });
-        let followed = follow(server, &id, args);
-        drop(done);
-        followed
-    })?;
+    let run = ended_with_us(&server, &id, &cancel, || follow(&server, &id, args))?;
     tell_run(&run, &tell, dir)
 }
 
 /// Shows what the tools say and how many tests have ended, until the run has. Returns it as it ended.
 fn follow(server: &Server<'_>, id: &str, args: &ProjectArgs) -> Result<Value, Failure> {
     let is_quiet = args.json || args.quiet;
-    let line = CountsLine::of_stderr().filter(|_| !is_quiet);
+    let is_run = args.action == RemoteAction::Run;
+    let line = CountsLine::of_stderr().filter(|_| !is_quiet && !is_run);
     let mut step = (Value::Null, Value::Null);
     let events = server.get(&format!("/v1/runs/{id}/events"))?;
     for event in Events::new(BufReader::new(events.into_body().into_reader())) {
@@ -74,7 +52,12 @@ fn follow(server: &Server<'_>, id: &str, args: &ProjectArgs) -> Result<Value, Fa
         match event.name.as_str() {
             "output" if !is_quiet => {
                 let bytes = said(&event.data).unwrap_or_default();
+                let is_printed = event.data["stream"] == "stdout";
                 match &line {
+                    _ if is_printed && is_run => {
+                        let mut stdout = std::io::stdout().lock();
+                        let _ = stdout.write_all(&bytes).and_then(|()| stdout.flush());
+                    }
                     Some(line) => line.write(&bytes),
                     None => drop(std::io::stderr().write_all(&bytes)),
                 }
@@ -147,9 +130,11 @@ fn request(args: &ProjectArgs) -> Result<Value, Failure> {
         RemoteAction::Test => "test",
         RemoteAction::Lint => "lint",
         RemoteAction::Format => "format",
+        RemoteAction::Run => "run",
         RemoteAction::Task => "task",
     };
-    let mut project = json!({ "action": action, "only": args.only, "keep": args.keep });
+    let mut project =
+        json!({ "action": action, "only": args.only, "keep": args.keep, "args": args.args });
     let given = [
         ("task", args.task.as_ref().map(|name| json!(name))),
         ("filter", args.filter.as_ref().map(|filter| json!(filter))),

@@ -8,6 +8,8 @@
 )]
 
 mod bounds;
+#[cfg(feature = "wasm")]
+mod components;
 mod containers;
 mod denied;
 mod kept;

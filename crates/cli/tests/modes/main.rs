@@ -6,6 +6,7 @@
     reason = "what helps a test may end it"
 )]
 
+mod burst;
 mod caches;
 mod disk_io;
 mod gpu;

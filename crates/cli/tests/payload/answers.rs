@@ -97,6 +97,35 @@ fn a_person_who_ends_it_gets_an_answer_that_says_so() {
 }
 
 #[test]
+fn the_program_of_a_project_answers_as_a_command_does() {
+    let desk = desk!();
+    let project = desk.path("project");
+    fs::create_dir(&project).unwrap();
+    fs::write(project.join("setup.cfg"), "").unwrap();
+    let program =
+        "import json, sys\nprint('a word', file=sys.stderr)\nprint(json.dumps({'sum': 3}))\n";
+    fs::write(project.join("main.py"), program).unwrap();
+    let task = json!({ "kind": "project", "action": "run" });
+    let draft = with(shell(""), "task", task);
+    let form = json!({ "type": "object" });
+    let payload = desk.sealed(&with(draft, "expected_output_format", form));
+    let done = cofferdam(&[
+        "execute".as_ref(),
+        payload.as_os_str(),
+        "--workspace".as_ref(),
+        project.as_os_str(),
+    ]);
+    let envelope: Value = serde_json::from_slice(&done.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&done)));
+    assert_eq!(
+        (code(&done), &envelope["output"], &envelope["logs"]),
+        (0, &json!({ "sum": 3 }), &json!(["a word"])),
+        "{envelope:#}"
+    );
+    desk.assert_holds(&envelope);
+}
+
+#[test]
 fn a_project_task_is_carried_out_and_its_results_are_the_output() {
     let desk = desk!();
     let project = desk.path("project");

@@ -99,13 +99,9 @@ fn what_this_version_cannot_do_is_refused_and_not_tried() {
         let payload = desk.sealed(draft);
         cofferdam(&["execute".as_ref(), payload.as_ref()])
     };
-    for task in [
-        json!({ "kind": "project", "action": "run" }),
-        json!({ "kind": "source", "language": "cobol", "code": "1" }),
-    ] {
-        let draft = with(shell(""), "task", task);
-        assert_refused(&execute(&draft), "backend.unsupported_task");
-    }
+    let cobol = json!({ "kind": "source", "language": "cobol", "code": "1" });
+    let draft = with(shell(""), "task", cobol);
+    assert_refused(&execute(&draft), "backend.unsupported_task");
     assert_refused(
         &execute(&with(shell("true"), "network_allowed", true)),
         "payload.invalid",

@@ -67,6 +67,28 @@ fn a_solution_is_restored_built_and_tested_and_leaves_no_compiler_behind() {
     );
 }
 
+#[test]
+fn a_program_of_dotnet_is_built_with_what_it_references_and_started() {
+    let host = host!(Need::Installed(SDK), Need::Installed(SSL));
+    let dir = solution(&host);
+    let cache = host.workspace(Way::Root);
+    std::fs::create_dir(dir.join("app")).unwrap();
+    let project = "<Project Sdk=\"Microsoft.NET.Sdk\">\n  <PropertyGroup><OutputType>Exe</OutputType></PropertyGroup>\n  <ItemGroup><ProjectReference Include=\"../numbers/numbers.csproj\" /></ItemGroup>\n</Project>\n";
+    let program = "public static class App\n{\n    public static int Main(string[] words)\n    {\n        System.Console.WriteLine(Numbers.Sum.Of(int.Parse(words[0]), int.Parse(words[1])));\n        return 7;\n    }\n}\n";
+    std::fs::write(dir.join("app/app.csproj"), project).unwrap();
+    std::fs::write(dir.join("app/App.cs"), program).unwrap();
+    let restored = dotnet(&host, "restore", &dir, &cache, &["--project", "app"]);
+    assert_eq!(restored.code(), 0, "{restored:#?}");
+    let words = ["--project", "app", "--", "20", "22"];
+    let started = dotnet(&host, "start", &dir, &cache, &words);
+    let step = &started.told()["projects"][0]["steps"][1];
+    assert_eq!(
+        (started.code(), &step["printed"]),
+        (7, &"42\n".into()),
+        "{started:#?}"
+    );
+}
+
 fn dotnet(host: &Host, verb: &str, dir: &Path, cache: &Path, more: &[&str]) -> Finished {
     let place = |path: &str| {
         Path::new(path)

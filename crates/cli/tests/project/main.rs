@@ -16,4 +16,5 @@ mod managers;
 mod packages;
 mod progress;
 mod reports;
+mod start;
 mod test;

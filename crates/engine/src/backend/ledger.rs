@@ -6,7 +6,8 @@ use std::os::fd::BorrowedFd;
 
 use cofferdam_contract::ending::{DiskPlace, Ending, StopCause, Stream};
 use cofferdam_contract::enforcement::Enforcement;
-use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::network_record::NetworkRecord;
+use cofferdam_contract::record::{Denial, RunRecord};
 use cofferdam_contract::request::Request;
 use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_contract::usage::Usage;
@@ -59,6 +60,9 @@ pub struct Outcome {
     pub usage: Usage,
     pub enforced_by: Enforcement,
     pub isolation: BTreeMap<String, String>,
+    /// What went out and what was turned away, where there was a way out.
+    pub network: Option<NetworkRecord>,
+    pub denials: Vec<Denial>,
     /// What was fixed, where the run had to give the same each time.
     pub determinism: Option<BTreeMap<String, String>>,
 }
@@ -153,8 +157,8 @@ impl Ledger {
             usage: outcome.usage,
             enforced_by: outcome.enforced_by,
             isolation: outcome.isolation,
-            denials: Vec::new(),
-            network: None,
+            denials: outcome.denials,
+            network: outcome.network,
             changes: None,
             determinism: outcome.determinism,
         };

@@ -7,7 +7,7 @@ use cofferdam_contract::network::{Network, PROXY_PORT};
 use cofferdam_contract::network_record::NetworkRecord;
 use cofferdam_contract::record::Denial;
 use cofferdam_contract::request::Request;
-use cofferdam_egress::RESOLVER;
+use cofferdam_egress::{Calls, RESOLVER};
 use cofferdam_sys::{doors, usher};
 use rustix::io::Errno;
 
@@ -33,6 +33,12 @@ impl WayOut {
             outlet.try_take(index, socket)?;
         }
         Ok(Self(outlet))
+    }
+
+    /// For a program that runs in this process: it asks for names, and hands its ends over. `None` where no network is allowed.
+    pub fn for_calls(network: &Network) -> Result<Option<(Self, Calls)>, Errno> {
+        let opened = Outlet::for_calls(network)?;
+        Ok(opened.map(|(outlet, calls)| (Self(outlet), calls)))
     }
 
     /// Closes the ways and tells what went through them.

@@ -18,6 +18,8 @@ pub(super) struct Dotnet;
 
 const PROJECTS: [&str; 3] = [".csproj", ".fsproj", ".vbproj"];
 const SOLUTIONS: [&str; 2] = [".sln", ".slnx"];
+/// Where a program is built to be started: among what the compiler keeps, which no project takes for source.
+const BUILT: &str = "obj/cofferdam";
 
 impl Runner for Dotnet {
     fn find(&self, tree: &mut Tree<'_>) -> Vec<Project> {
@@ -55,17 +57,13 @@ impl Runner for Dotnet {
     fn steps(&self, ask: &Ask<'_>) -> Result<Vec<Step>, String> {
         Ok(match ask.action {
             Action::Restore => vec![restore(ask)],
-            Action::Build => vec![dotnet(ask, "build").args([
-                "--no-restore",
-                "-nodeReuse:false",
-                "-p:UseSharedCompilation=false",
-                "-nologo",
-            ])],
+            Action::Build => vec![build(ask)],
             Action::Test => vec![test(ask)],
             Action::Lint => {
                 vec![dotnet(ask, "format").args(["--verify-no-changes", "--no-restore"])]
             }
             Action::Format => vec![dotnet(ask, "format").arg("--no-restore")],
+            Action::Run => run(ask),
         })
     }
 
@@ -131,8 +129,22 @@ fn project(tree: &mut Tree<'_>, path: &str) -> Option<Project> {
         .unwrap_or_else(|| is_named || included("PackageReference").iter().any(is_test_package));
     if project.is_test {
         project.frameworks.push(Framework::Vstest);
+    } else if is_program(root, said("OutputType").as_deref()) {
+        let assembly = said("AssemblyName").filter(|said| !said.contains(['/', '$']));
+        project.program = Some(assembly.unwrap_or_else(|| name.to_owned()));
     }
     Some(project)
+}
+
+/// Programs say so, and what serves or works in the background is one by its kind.
+fn is_program(root: &Element, output: Option<&str>) -> bool {
+    let is = |text: &str, of: [&str; 2]| of.iter().any(|one| text.eq_ignore_ascii_case(one));
+    match output {
+        Some(output) => is(output, ["Exe", "WinExe"]),
+        None => root
+            .attribute("Sdk")
+            .is_some_and(|sdk| is(sdk, ["Microsoft.NET.Sdk.Web", "Microsoft.NET.Sdk.Worker"])),
+    }
 }
 
 fn global_json(tree: &mut Tree<'_>, dir: &str) -> Option<Wanted> {
@@ -182,9 +194,12 @@ fn file(ask: &Ask<'_>) -> String {
 }
 
 fn dotnet(ask: &Ask<'_>, verb: &str) -> Step {
-    Step::new(ask.dir(), ["dotnet", verb])
-        .arg(file(ask))
-        .cache(Cache::Nuget, ask.places)
+    surrounded(ask, Step::new(ask.dir(), ["dotnet", verb]).arg(file(ask)))
+}
+
+/// Nothing that phones home, and nothing that outlives the step.
+fn surrounded(ask: &Ask<'_>, step: Step) -> Step {
+    step.cache(Cache::Nuget, ask.places)
         .env("DOTNET_CLI_TELEMETRY_OPTOUT", "1")
         .env("DOTNET_SKIP_FIRST_TIME_EXPERIENCE", "1")
         .env("DOTNET_NOLOGO", "1")
@@ -194,6 +209,15 @@ fn dotnet(ask: &Ask<'_>, verb: &str) -> Step {
         .speaker(Speaker::Msbuild)
 }
 
+fn build(ask: &Ask<'_>) -> Step {
+    dotnet(ask, "build").args([
+        "--no-restore",
+        "-nodeReuse:false",
+        "-p:UseSharedCompilation=false",
+        "-nologo",
+    ])
+}
+
 fn restore(ask: &Ask<'_>) -> Step {
     let step = dotnet(ask, "restore");
     match ask.options.reach {
@@ -201,6 +225,19 @@ fn restore(ask: &Ask<'_>) -> Step {
         // What is in the cache is used without asking anybody; what is not fails at once.
         Reach::Offline => step.arg("--ignore-failed-sources"),
     }
+}
+
+/// Built first, into a place that is known, so that what the SDK says does not come between what the program prints: `dotnet run` greets whoever has a new home, which is everybody inside.
+fn run(ask: &Ask<'_>) -> Vec<Step> {
+    let Some(program) = ask.project.program.as_deref() else {
+        return Vec::new();
+    };
+    let program = Step::new(ask.dir(), ["dotnet", &format!("{BUILT}/{program}.dll")])
+        .args(ask.options.args.iter().cloned());
+    vec![
+        build(ask).args(["--output", BUILT]),
+        surrounded(ask, program).program(),
+    ]
 }
 
 fn test(ask: &Ask<'_>) -> Step {

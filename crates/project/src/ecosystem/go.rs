@@ -81,6 +81,11 @@ impl Runner for Go {
             Action::Build => each(&["build", "./..."]),
             Action::Lint => each(&["vet", "./..."]),
             Action::Format => vec![Step::new(ask.dir(), ["gofmt", "-l", "-w", "."])],
+            Action::Run => {
+                let package = ask.project.program.as_deref().unwrap_or(".");
+                let step = go(ask, ask.dir(), &["run", package]).speaker(Speaker::Go);
+                vec![step.args(ask.options.args.iter().cloned()).program()]
+            }
             Action::Test => {
                 let all = each(&["test", "-json"]).into_iter();
                 all.map(|step| test(ask, step)).collect()
@@ -109,11 +114,22 @@ fn module(tree: &mut Tree<'_>, dir: &str) -> Project {
         by: manifest.clone(),
     });
     project.package_manager = Some(PackageManager::Go);
+    project.program = program(tree, dir, project.name.as_deref());
     project.lock_file = tree.has(dir, "go.sum").then(|| join(dir, "go.sum"));
     if tree.any_below(dir, |names| names.has_go_tests) {
         project.frameworks.push(Framework::GoTest);
     }
     project
+}
+
+/// Where `main` is by custom: at the top, or in `cmd` under the module's own name.
+fn program(tree: &Tree<'_>, dir: &str, module: Option<&str>) -> Option<String> {
+    if tree.is_file(&join(dir, "main.go")) {
+        return Some(".".to_owned());
+    }
+    let name = module?.rsplit('/').next()?;
+    let is_there = tree.is_file(&join(dir, &format!("cmd/{name}/main.go")));
+    is_there.then(|| format!("./cmd/{name}"))
 }
 
 fn workspace(tree: &mut Tree<'_>, dir: &str, modules: &HashSet<String>) -> Project {

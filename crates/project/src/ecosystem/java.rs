@@ -39,6 +39,7 @@ impl Runner for Java {
 
     fn steps(&self, ask: &Ask<'_>) -> Result<Vec<Step>, String> {
         Ok(match ask.action {
+            Action::Run => run(ask)?,
             Action::Restore => vec![maven(ask, &["dependency:go-offline"])],
             Action::Build => vec![maven(ask, &["test-compile"])],
             Action::Test => vec![test(ask)],
@@ -100,7 +101,32 @@ fn read(tree: &mut Tree<'_>, dir: &str) -> Option<Project> {
     if uses("junit") || uses("testng") || !project.members.is_empty() {
         project.frameworks.push(Framework::Surefire);
     }
+    project.program = program(pom);
     Some(project)
+}
+
+/// A goal that starts it, of the plugins that are there for it; else the class that is named as the one with `main`.
+fn program(pom: &Element) -> Option<String> {
+    let plugins: Vec<&str> = pom
+        .all("plugin")
+        .into_iter()
+        .filter_map(|plugin: &Element| plugin.text_of("artifactId"))
+        .collect();
+    let goals = [
+        ("spring-boot-maven-plugin", "spring-boot:run"),
+        ("exec-maven-plugin", "exec:java"),
+    ];
+    let goal = goals.iter().find(|(plugin, _)| plugins.contains(plugin));
+    let named = || {
+        let classes = ["exec.mainClass", "mainClass"].map(|key| pom.all(key));
+        let class = classes.iter().flatten().next()?.text.trim();
+        let fits = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '$');
+        (!class.is_empty() && class.chars().all(fits)).then(|| class.to_owned())
+    };
+    match goal {
+        Some((_, goal)) => Some((*goal).to_owned()),
+        None => named(),
+    }
 }
 
 fn maven(ask: &Ask<'_>, goals: &[&str]) -> Step {
@@ -115,6 +141,42 @@ fn maven(ask: &Ask<'_>, goals: &[&str]) -> Step {
         Reach::Host => step,
     };
     step.args(goals.iter().copied())
+}
+
+/// By a goal of Maven's, or by the class itself once it is compiled.
+fn run(ask: &Ask<'_>) -> Result<Vec<Step>, String> {
+    let args = &ask.options.args;
+    Ok(match ask.project.program.as_deref() {
+        None => Vec::new(),
+        Some(goal @ "spring-boot:run") => {
+            let args = format!("-Dspring-boot.run.arguments={}", one_line(args)?);
+            vec![maven(ask, &["--quiet", goal, &args]).program()]
+        }
+        Some(goal @ "exec:java") => {
+            let args = format!("-Dexec.args={}", one_line(args)?);
+            vec![maven(ask, &["--quiet", "compile", goal, &args]).program()]
+        }
+        Some(class) => {
+            let java = Step::new(ask.dir(), ["java", "-cp", "target/classes", class]);
+            vec![
+                maven(ask, &["--quiet", "compile"]),
+                java.args(args.iter().cloned()).program(),
+            ]
+        }
+    })
+}
+
+/// Plugins take arguments as one line and take it apart at its spaces.
+fn one_line(args: &[String]) -> Result<String, String> {
+    let splits = |arg: &&String| {
+        arg.is_empty() || arg.contains(|c: char| c.is_whitespace() || "'\"\\".contains(c))
+    };
+    match args.iter().find(splits) {
+        Some(arg) => Err(format!(
+            "Maven's plugin cannot hand over the argument `{arg}`; use none with spaces, quotes or backslashes"
+        )),
+        None => Ok(args.join(" ")),
+    }
 }
 
 fn test(ask: &Ask<'_>) -> Step {

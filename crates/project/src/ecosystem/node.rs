@@ -75,6 +75,7 @@ impl Runner for Node {
             Action::Test => node_test::steps(ask),
             Action::Lint => Ok(chore(ask, "lint", "eslint", &["."])),
             Action::Format => Ok(chore(ask, "format", "prettier", &["--write", "."])),
+            Action::Run => Ok(run(ask)),
         }
     }
 
@@ -131,6 +132,7 @@ fn read(tree: &Tree<'_>, dir: &str, manifest: &str, package: &Value, has_tests: 
             project.uses.push(name.to_owned());
         }
     }
+    project.program = program(tree, dir, package);
     project.frameworks = frameworks(&project, depends, has_tests);
     project.is_test = false;
     project
@@ -311,6 +313,50 @@ pub(super) fn manager(project: &Project) -> PackageManager {
         Some(manager @ (PackageManager::Yarn | PackageManager::Pnpm)) => manager,
         _ => PackageManager::Npm,
     }
+}
+
+/// The script `start`, the file that npm starts without one, or the only command that the package has.
+fn program(tree: &Tree<'_>, dir: &str, package: &Value) -> Option<String> {
+    if package["scripts"]["start"].is_string() {
+        return Some("start".to_owned());
+    }
+    if tree.is_file(&join(dir, "server.js")) {
+        return Some("server.js".to_owned());
+    }
+    let commands = package["bin"].as_object();
+    let only = commands.filter(|commands| commands.len() == 1);
+    let file = match only.and_then(|commands| commands.values().next()) {
+        Some(file) => file.as_str()?,
+        None => package["bin"].as_str()?,
+    };
+    let file = file.trim_start_matches("./");
+    tree.is_file(&join(dir, file)).then(|| file.to_owned())
+}
+
+fn run(ask: &Ask<'_>) -> Vec<Step> {
+    let project = ask.project;
+    let Some(program) = project.program.as_deref() else {
+        return Vec::new();
+    };
+    let args = ask.options.args.iter().cloned();
+    let step = match program {
+        // Its own words would come between what the program prints. Yarn 2 and later say nothing, and know no such word.
+        "start" => {
+            let mut step = script(ask, program, &project.path);
+            if !project.uses(BERRY) {
+                step.argv.insert(1, "--silent".to_owned());
+            }
+            match manager(project) {
+                PackageManager::Npm if !ask.options.args.is_empty() => step.arg("--"),
+                _ => step,
+            }
+        }
+        file => quiet(in_view(
+            ask,
+            Step::new(ask.dir(), ["node", &format!("./{file}")]),
+        )),
+    };
+    vec![step.args(args).program()]
 }
 
 fn build(ask: &Ask<'_>) -> Vec<Step> {

@@ -64,6 +64,7 @@ impl Runner for Python {
                     ])
                     .speaker(Speaker::Places),
             ]),
+            Action::Run => Ok(run(ask)),
             Action::Lint => Ok(vec![compile(ask)]),
             Action::Format => match ["ruff", "black"].iter().find(|name| ask.project.uses(name)) {
                 Some(&"ruff") => Ok(vec![python(ask).args(["-m", "ruff", "format", "."])]),
@@ -141,6 +142,8 @@ fn read(tree: &mut Tree<'_>, dir: &str, name: &str) -> Project {
             project.uses.push(what.to_owned());
         }
     }
+    let scripts = meta.and_then(|meta| meta.get("scripts")?.as_table());
+    project.program = program(tree, dir, project.name.as_deref(), scripts);
     let is_pytest = mentions("pytest")
         || tree.has(dir, "pytest.ini")
         || tree.any_below(dir, |names| {
@@ -164,6 +167,54 @@ fn python(ask: &Ask<'_>) -> Step {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("PYTHONUNBUFFERED", "1")
         .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+}
+
+/// The one script that the manifest names, else what Python itself would start.
+fn program(
+    tree: &Tree<'_>,
+    dir: &str,
+    name: Option<&str>,
+    scripts: Option<&Table>,
+) -> Option<String> {
+    if let Some(scripts) = scripts.filter(|scripts| scripts.len() == 1) {
+        let entry = scripts.values().next()?.as_str()?;
+        let (module, function) = entry.split_once(':')?;
+        let is_name =
+            |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+        let mut parts = module.split('.').chain(function.split('.'));
+        return parts.all(is_name).then(|| entry.to_owned());
+    }
+    let is_there = |file: &str| tree.is_file(&join(dir, file));
+    if let Some(package) = name.map(|name| name.replace('-', "_").to_lowercase())
+        && (is_there(&format!("{package}/__main__.py"))
+            || is_there(&format!("src/{package}/__main__.py")))
+    {
+        return Some(package);
+    }
+    ["__main__.py", "main.py", "app.py"]
+        .into_iter()
+        .find(|file| is_there(file))
+        .map(str::to_owned)
+}
+
+/// As an installed script would start it; packages lie at the top or in `src`.
+fn run(ask: &Ask<'_>) -> Vec<Step> {
+    let Some(program) = ask.project.program.as_deref() else {
+        return Vec::new();
+    };
+    let step = python(ask).env("PYTHONPATH", format!("{0}:{0}/src", ask.dir()));
+    let step = match program.split_once(':') {
+        Some((module, function)) => {
+            let import = format!(
+                "import sys, importlib, functools; sys.argv[0] = {module:?}; sys.exit(functools.reduce(getattr, {function:?}.split('.'), importlib.import_module({module:?}))())"
+            );
+            step.args(["-c", &import])
+        }
+        None if program.ends_with(".py") => step.arg(program),
+        None => step.args(["-m", program]),
+    };
+    let step = step.args(ask.options.args.iter().cloned());
+    vec![step.speaker(Speaker::Python).program()]
 }
 
 /// Wheels first, since what pip keeps of its own downloads cannot be used without asking the index again.

@@ -86,7 +86,7 @@ pub fn steps(
             .first()
             .and_then(|first| cannot(*first, options)),
         Action::Restore => distrusted(project, options),
-        Action::Build | Action::Lint | Action::Format => None,
+        Action::Build | Action::Lint | Action::Format | Action::Run => None,
     };
     let steps = match cannot {
         Some(why) => Err(why),

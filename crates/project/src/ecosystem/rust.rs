@@ -67,6 +67,12 @@ impl Runner for Rust {
                 cargo(ask, "clippy").args(["--workspace", "--all-targets"]),
             )],
             Action::Format => vec![Step::new(ask.dir(), ["cargo", "fmt", "--all"])],
+            Action::Run => {
+                let program = cargo(ask, "run").args(["--quiet", "--"]);
+                let program = program.args(ask.options.args.iter().cloned()).program();
+                // First alone, so that what the compiler says is told as such.
+                vec![json(cargo(ask, "build").arg("--bins")), program]
+            }
             Action::Test => {
                 // First alone, so that what the compiler says is told as such.
                 let built = json(cargo(ask, "test").args(["--workspace", "--no-run"]));
@@ -113,6 +119,12 @@ fn read(tree: &mut Tree<'_>, dir: &str, manifest: &str, table: &Table) -> Projec
     } else {
         Framework::CargoTest
     }];
+    let is_program = table.get("bin").is_some()
+        || said("default-run").is_some()
+        || tree.is_file(&join(dir, "src/main.rs"));
+    project.program = said("default-run")
+        .or_else(|| said("name"))
+        .filter(|_| is_program);
     let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
     let paths = sections
         .iter()

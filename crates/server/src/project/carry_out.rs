@@ -121,6 +121,7 @@ fn run(
         usage: Some(Arc::clone(&live.usage)),
         watcher: Arc::clone(desk) as Arc<dyn Watcher>,
         carrier: Arc::new(Engine),
+        stdin: None,
         budget: Arc::clone(&budget),
     };
     let mut outcome = None;
@@ -149,6 +150,7 @@ fn in_request(text: &str) -> String {
     text.replace("--project", "project.only")
         .replace("--filter", "project.filter")
         .replace("NAME: ", "project.task: ")
+        .replace("ARGS: ", "project.args: ")
         .replace("leave --fail-fast out", "leave fail_fast out")
         .replace("leave --coverage out", "leave coverage out")
 }

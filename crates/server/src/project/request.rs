@@ -26,6 +26,9 @@ pub(crate) struct ProjectRequest {
     pub(crate) restore: bool,
     /// Only tests whose name fits, in the words of the test runner.
     pub(crate) filter: Option<String>,
+    /// For the program, with the action `run`.
+    #[serde(default)]
+    pub(crate) args: Vec<String>,
     /// Stop at the first failure.
     #[serde(default)]
     pub(crate) fail_fast: bool,
@@ -58,6 +61,8 @@ pub(crate) enum ActionRequest {
     Test,
     Lint,
     Format,
+    /// Its program is started.
+    Run,
     /// A command that the project names itself.
     Task,
 }
@@ -113,6 +118,7 @@ impl ProjectRequest {
         wish.projects.clone_from(&self.only);
         wish.options = Options {
             filter: self.filter.clone(),
+            args: self.args.clone(),
             fail_fast: match self.fail_fast {
                 true => FailFast::Yes,
                 false => FailFast::No,
@@ -159,6 +165,9 @@ impl ProjectRequest {
                 bad(field, "", "is for the action `test`; leave it out");
             }
         }
+        if self.action != ActionRequest::Run && !self.args.is_empty() {
+            bad("args", "", "is for the action `run`; leave it out");
+        }
         if self.retries > 20 {
             let asked = self.retries.to_string();
             bad("retries", &asked, "is too much; ask for at most 20");
@@ -170,7 +179,11 @@ impl ProjectRequest {
             bad("repeat", "", "is given beside retries; give one of them");
         }
         let texts = [&self.task, &self.filter, &self.git_ref];
-        let texts = texts.into_iter().flatten().chain(&self.only);
+        let texts = texts
+            .into_iter()
+            .flatten()
+            .chain(&self.only)
+            .chain(&self.args);
         for text in texts.filter(|text| text.len() > LONGEST || text.contains('\0')) {
             let shown: String = text.chars().take(100).collect();
             bad("", &shown, "is too long or holds a NUL byte");
@@ -178,8 +191,9 @@ impl ProjectRequest {
         for name in self.git_ref.iter().filter(|name| name.starts_with('-')) {
             bad("ref", name, "is no name of a branch or a tag");
         }
-        if self.only.len() > MOST_NAMES || self.keep.len() > MOST_NAMES {
-            bad("only, keep", "", "name too many; name at most 100");
+        let lists = [&self.only, &self.keep, &self.args];
+        if lists.iter().any(|list| list.len() > MOST_NAMES) {
+            bad("only, keep, args", "", "name too many; name at most 100");
         }
         for path in &self.keep {
             problems.extend(workspace::problem("project.keep", path));
@@ -259,6 +273,7 @@ impl ActionRequest {
             Self::Test => Action::Test,
             Self::Lint => Action::Lint,
             Self::Format => Action::Format,
+            Self::Run => Action::Run,
         }
     }
 }
@@ -276,6 +291,7 @@ impl ProjectTask {
         match self.wish.action {
             Action::Test => RunKind::Test,
             Action::Restore | Action::Build | Action::Lint | Action::Format => RunKind::Build,
+            Action::Run => RunKind::Command,
         }
     }
 
@@ -284,10 +300,15 @@ impl ProjectTask {
         let mut words = vec!["cofferdam".to_owned()];
         match &self.task {
             Some(name) => words.extend(["task".to_owned(), name.clone()]),
+            None if self.wish.action == Action::Run => words.push("start".to_owned()),
             None => words.push(self.wish.action.as_str().to_owned()),
         }
         if let Some(filter) = &self.wish.options.filter {
             words.extend(["--filter".to_owned(), filter.clone()]);
+        }
+        if !self.wish.options.args.is_empty() {
+            words.push("--".to_owned());
+            words.extend(self.wish.options.args.iter().cloned());
         }
         words
     }
