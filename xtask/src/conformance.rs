@@ -37,9 +37,9 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     fs::create_dir(&dir).map_err(failed)?;
     let ran = watch(
         cargo(root)
-            // As all tests are built, so that nothing is built twice.
+            // As all tests are built, so that nothing is built twice; and no more than is needed.
             .args(["nextest", "run", "--workspace", "--no-fail-fast"])
-            .args(["-E", "binary(conformance)"])
+            .args(["--test", "conformance"])
             .env(FINDINGS, &dir),
     );
     let columns = read(&dir);

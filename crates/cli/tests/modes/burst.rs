@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
 use cofferdam_testkit::desk::{code, stderr, stdout};
 use cofferdam_testkit::{Desk, desk};
@@ -37,10 +38,17 @@ fn a_command_goes_to_the_daemon_of_this_machine_and_is_told_as_if_it_had_run_her
         (7, "out b c\ntyped\n".to_owned(), "err\n".to_owned())
     );
     // It is the daemon's run, under the tag that was given.
-    let (status, found) = daemon.get("/v1/runs?tag=from%3Dburst");
-    assert_eq!(status, 200, "{found}");
-    let command = &found["runs"][0]["command"];
-    assert_eq!(command[2], script, "{found}");
+    let until = Instant::now() + Duration::from_secs(60);
+    let command = format!("sh -c {script}");
+    loop {
+        let (status, found) = daemon.get("/v1/runs?tag=from%3Dburst");
+        assert_eq!(status, 200, "{found}");
+        if found["runs"][0]["command"] == command.as_str() {
+            break;
+        }
+        assert!(Instant::now() < until, "{found}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     for (flags, command, expected) in [
         (&["--timeout", "300ms"][..], &["sleep", "60"][..], 124),
         (&[], &["sh", "-c", "kill -9 $$"], 137),
