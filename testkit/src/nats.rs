@@ -1,6 +1,7 @@
 //! A NATS server of a test's own, on loopback, with JetStream in a directory that goes with it. It can be stopped and started again with what it had.
 
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,24 +10,48 @@ use crate::docker::{skip, which};
 #[derive(Debug)]
 pub struct Nats {
     process: Child,
+    host: String,
     port: u16,
+    /// Of a server that is told more than where to listen.
+    config: Option<PathBuf>,
     dir: tempfile::TempDir,
 }
 
 impl Nats {
     /// `None` after saying what is missing; in CI that is a failure.
     pub fn start() -> Option<Self> {
+        Self::start_with("")
+    }
+
+    /// With this in its configuration: who may come in, and how.
+    pub fn start_with(config: &str) -> Option<Self> {
+        Self::start_at("127.0.0.1", config)
+    }
+
+    /// On an address that this machine has.
+    pub fn start_at(host: &str, config: &str) -> Option<Self> {
         if which("nats-server").is_none() {
             return skip("nats-server");
         }
         let dir = tempfile::tempdir().unwrap();
+        let file = (!config.is_empty()).then(|| {
+            let file = dir.path().join("nats.conf");
+            std::fs::write(&file, config).unwrap();
+            file
+        });
         // Another process may take the port before the server does: then another port is tried.
         for _ in 0..20 {
-            let free = TcpListener::bind("127.0.0.1:0").unwrap();
+            let free = TcpListener::bind((host, 0)).unwrap();
             let port = free.local_addr().unwrap().port();
             drop(free);
-            if let Some(process) = started(port, &dir) {
-                return Some(Self { process, port, dir });
+            if let Some(process) = started((host, port), &dir, file.as_deref()) {
+                return Some(Self {
+                    process,
+                    host: host.to_owned(),
+                    port,
+                    config: file,
+                    dir,
+                });
             }
         }
         panic!("nats-server does not start");
@@ -34,7 +59,13 @@ impl Nats {
 
     #[must_use]
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://{}:{}", self.host, self.port)
+    }
+
+    /// With a user, or whatever else stands before the host.
+    #[must_use]
+    pub fn url_as(&self, who: &str) -> String {
+        format!("nats://{who}@{}:{}", self.host, self.port)
     }
 
     /// Killed, so that nothing can be tidied up.
@@ -47,7 +78,9 @@ impl Nats {
     pub fn again(&mut self) {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
-            if let Some(process) = started(self.port, &self.dir) {
+            if let Some(process) =
+                started((&self.host, self.port), &self.dir, self.config.as_deref())
+            {
                 self.process = process;
                 return;
             }
@@ -56,10 +89,17 @@ impl Nats {
     }
 }
 
-fn started(port: u16, dir: &tempfile::TempDir) -> Option<Child> {
+fn started(
+    (host, port): (&str, u16),
+    dir: &tempfile::TempDir,
+    config: Option<&Path>,
+) -> Option<Child> {
     let mut command = Command::new(which("nats-server")?);
-    command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]);
+    command.args(["-a", host, "-p", &port.to_string(), "-js", "-sd"]);
     command.arg(dir.path());
+    if let Some(config) = config {
+        command.arg("-c").arg(config);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let mut process = command.stderr(Stdio::null()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(30);
@@ -67,7 +107,7 @@ fn started(port: u16, dir: &tempfile::TempDir) -> Option<Child> {
         if process.try_wait().unwrap().is_some() {
             return None;
         }
-        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        if TcpStream::connect((host, port)).is_ok() {
             return Some(process);
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -4,6 +4,7 @@
 mod backends;
 mod contestant;
 mod daemon;
+mod fleet;
 mod flood;
 mod history;
 mod latency;
@@ -47,6 +48,8 @@ enum Subject {
     Wasm,
     /// Walls that others build.
     Backends,
+    /// Many workers on one queue.
+    Fleet,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,10 +76,11 @@ impl Options {
                 "--daemon" => options.subject = Subject::Daemon,
                 "--wasm" => options.subject = Subject::Wasm,
                 "--backends" => options.subject = Subject::Backends,
+                "--fleet" => options.subject = Subject::Fleet,
                 "--soak" => options.soak = Some(time(flags.next().copied().unwrap_or_default())?),
                 other => {
                     return Err(format!(
-                        "bench has no flag `{other}`; it has --quick, --json, --unprivileged, --daemon, --wasm, --backends and --soak TIME"
+                        "bench has no flag `{other}`; it has --quick, --json, --unprivileged, --daemon, --wasm, --backends, --fleet and --soak TIME"
                     ));
                 }
             }
@@ -135,6 +139,9 @@ fn measure_binary(root: &Path, options: Options, report: &mut Report) -> Result<
     let binary = Binary::build(root, beside)?;
     if options.subject == Subject::Backends {
         return backends::measure(&binary, options, report);
+    }
+    if options.subject == Subject::Fleet {
+        return fleet::measure(&binary, options, report);
     }
     if options.subject == Subject::Everything {
         latency::measure(&binary, options, report)?;

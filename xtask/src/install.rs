@@ -215,6 +215,11 @@ const PACKAGES: &[Package] = &[
         reason: "the server that a fleet's work goes over",
     },
     Package {
+        name: "systemd",
+        shows: "systemd-analyze",
+        reason: "whether it takes the units of a fleet",
+    },
+    Package {
         name: "docker-registry",
         shows: "docker-registry",
         reason: "images that are pulled",

@@ -97,6 +97,7 @@ pub(crate) enum Verb {
     Task(Box<project::TaskArgs>),
     Golden(golden::GoldenArgs),
     Doctor(DoctorArgs),
+    Explain(ExplainArgs),
     Config(ConfigArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -420,6 +421,19 @@ pub(crate) enum ConfigVerb {
 pub(crate) struct WasmCompileArgs {
     /// What the code does besides its own work: `timed` or `counted`.
     pub(crate) flavour: String,
+}
+
+/// Say what a code means and what to do about it: one from an error message, or the number that a command ended with.
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "Examples:\n  cofferdam explain limit.unenforceable\n  cofferdam explain 137\n  cofferdam explain          # all of them"
+)]
+pub(crate) struct ExplainArgs {
+    /// `input.invalid`, `[queue.full]` or `137`; all codes without it.
+    pub(crate) code: Option<String>,
+    /// As JSON, `cofferdam.codes/1`.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Print a completion script for a shell.

@@ -1,7 +1,7 @@
 //! `cofferdam fleet` and `cofferdam ledger`: what a fleet does, and who kept its rules.
 
 mod submit;
-mod way;
+pub(crate) mod way;
 mod worker;
 
 use std::path::Path;
@@ -108,6 +108,14 @@ async fn done(verb: &FleetVerb, fleet: &Fleet) -> Result<ExitCode, Failure> {
             fleet.requeue(job).await?;
             String::new()
         }
+        FleetVerb::Cancel { job } => {
+            fleet.cancel(job).await?;
+            String::new()
+        }
+        FleetVerb::Forget { job } => {
+            fleet.forget(job).await?;
+            String::new()
+        }
         FleetVerb::Coordinate { trusted } => {
             let trust = way::trust(trusted.as_deref())?;
             Coordinator::new(fleet, trust).coordinate(way::say).await?;
@@ -188,6 +196,7 @@ async fn one_job(fleet: &Fleet, job: &str, json: bool) -> Result<String, Failure
         Some(EndOutcome::Agreed) => "agreed",
         Some(EndOutcome::Disputed) => "disputed",
         Some(EndOutcome::Failed) => "failed",
+        Some(EndOutcome::Canceled) => "canceled",
     };
     let mut lines = vec![format!(
         "{}  {state}, {} replicas, {}",

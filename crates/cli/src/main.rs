@@ -13,6 +13,7 @@ mod detect;
 mod doctor;
 mod execute;
 mod execute_project;
+mod explain;
 mod export;
 mod failure;
 mod fleet;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         Verb::Task(args) => project::task(*args, places),
         Verb::Golden(args) => golden::golden(args, places),
         Verb::Doctor(args) => doctor::doctor(&args, places),
+        Verb::Explain(args) => explain::explain(&args),
         Verb::Config(args) => config_show::show(args, places),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Man(args) => man::man(&args),

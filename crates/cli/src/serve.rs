@@ -10,16 +10,18 @@ use cofferdam_contract::mode::{Deed, Mode, NetworkReach};
 use cofferdam_contract::problem::Problems;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::Cap;
-use cofferdam_server::config::{Callbacks, Images, Remembrance, TokenSource};
+use cofferdam_server::config::{Callbacks, FrontDoorConfig, Images, Remembrance, TokenSource};
 use cofferdam_server::tokens::{NewToken, Scope, TokenError, TokenFile};
 use cofferdam_server::{Config, Server, StartError};
 use cofferdam_store::sift::redact::Rules;
 use cofferdam_store::{DataDir, data_dir};
 
 use crate::arguments::Places;
+use crate::arguments::fleet::FrontDoorArgs;
 use crate::arguments::serve::{ServeArgs, TokenArgs, TokenScope, TokenVerb};
 use crate::config::{self, Flags, HistorySettings, ServeKey, ServeSettings, Sources, Switch};
 use crate::failure::{self, Failure};
+use crate::fleet::way;
 use crate::history;
 use crate::policy;
 
@@ -74,9 +76,26 @@ fn configured(
     if !config.runs.images.allow.is_empty() {
         policy::refuse(mode, [Deed::Run(config.runs.images.place.backend())])?;
     }
+    config.front_door = front_door(&args.front_door, mode)?;
     config.runs.mode = mode;
     config.callbacks.policy.mode = mode;
     Ok((config, rest.log))
+}
+
+fn front_door(
+    args: &FrontDoorArgs,
+    mode: Option<Mode>,
+) -> Result<Option<FrontDoorConfig>, Failure> {
+    let Some(url) = &args.fleet else {
+        return Ok(None);
+    };
+    policy::refuse(mode, [Deed::Daemon(url)])?;
+    Ok(Some(FrontDoorConfig {
+        address: way::address(url, &args.way),
+        trust: way::trust(args.fleet_trusted.as_deref())?,
+        replicas: args.fleet_replicas,
+        audit_rate: args.fleet_audit_rate,
+    }))
 }
 
 /// Containers are made as the configuration says, where there are any.
@@ -107,7 +126,7 @@ fn defaults(mut limits: Limits, config: &Config) -> Limits {
 }
 
 /// The daemon answers from the history; without one it could not.
-fn remembrance(settings: &HistorySettings) -> Result<Remembrance, Failure> {
+pub(crate) fn remembrance(settings: &HistorySettings) -> Result<Remembrance, Failure> {
     if settings.enabled.value == Switch::Off {
         let message = format!(
             "history.enabled: the daemon answers from the history and cannot do without; remove it ({}), and keep less with `history.max_age` and `history.max_runs`",
@@ -231,6 +250,7 @@ fn start_failure(error: StartError) -> Failure {
         StartError::Exposed { .. } | StartError::Listen { .. } => ErrorCode::InputInvalid,
         StartError::InUse { .. } => ErrorCode::HistoryUnavailable,
         StartError::Store(error) => error.code(),
+        StartError::Fleet(error) => error.code(),
         StartError::Tokens(_) => ErrorCode::ConfigInvalid,
         StartError::System { .. } => ErrorCode::Internal,
     };

@@ -36,7 +36,7 @@ pub struct KeptRecord {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum KeptEnding {
+pub(crate) enum KeptEnding {
     Exited(i32),
     Signaled(i32),
     Stopped(KeptCause),
@@ -45,7 +45,7 @@ enum KeptEnding {
 /// The limit that ended it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum KeptCause {
+pub(crate) enum KeptCause {
     WallTime(Duration),
     CpuTime(Duration),
     Memory(u64),
@@ -148,7 +148,7 @@ impl KeptRecord {
 }
 
 impl KeptEnding {
-    fn of(ending: &Ending) -> Option<Self> {
+    pub(crate) fn of(ending: &Ending) -> Option<Self> {
         Some(match ending {
             Ending::Exited { code } => Self::Exited(*code),
             Ending::Signaled { signal } => Self::Signaled(*signal),
@@ -171,7 +171,7 @@ impl KeptEnding {
         })
     }
 
-    const fn again(self) -> Ending {
+    pub(crate) const fn again(self) -> Ending {
         match self {
             Self::Exited(code) => Ending::Exited { code },
             Self::Signaled(signal) => Ending::Signaled { signal },

@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod canonical;
+pub mod carried_record;
 pub mod codes;
 pub mod comparison;
 mod decimal;

@@ -1,4 +1,4 @@
-//! Documents too large for a message: they lie in the object store under the digest of what they are.
+//! Large things lie in the object store, each under the name of its job, and go when the job is gone; messages have no room for them.
 
 use cofferdam_contract::canonical::Digest;
 use cofferdam_contract::strict_json::MAX_BYTES;
@@ -6,32 +6,57 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::connect::Fleet;
 use crate::error::FleetError;
-use crate::model::Carried;
+use crate::judge::Published;
+use crate::model::{Carried, JobRecord};
+use crate::names;
 
 /// What a message holds at most; the server's own bound is a megabyte for all of it.
 const INLINE: usize = 96 << 10;
 /// The largest document that is fetched: whoever wrote it is not trusted with our memory.
 pub const LARGEST: usize = MAX_BYTES;
+/// The largest request of a daemon, its files included.
+pub const LARGEST_REQUEST: usize = 256 << 20;
+/// The largest record of a run, what it wrote included.
+pub const LARGEST_RECORD: usize = 128 << 20;
 
 impl Fleet {
     /// Puts a document where others find it.
-    pub(crate) async fn carry(&self, text: String) -> Result<Carried, FleetError> {
+    pub(crate) async fn carry(&self, job: &str, text: String) -> Result<Carried, FleetError> {
         if text.len() <= INLINE {
             return Ok(Carried::Inline { text });
         }
-        let sha256 = Digest::of(text.as_bytes());
-        let name = sha256.hex();
-        let put = self.objects.put(name.as_str(), &mut text.as_bytes()).await;
+        self.carry_bytes(job, text.as_bytes()).await
+    }
+
+    /// The same for what need not be text.
+    pub(crate) async fn carry_bytes(
+        &self,
+        job: &str,
+        mut bytes: &[u8],
+    ) -> Result<Carried, FleetError> {
+        let sha256 = Digest::of(bytes);
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let name = format!("{}.{}", names::token(job), sha256.hex());
+        let put = self.objects.put(name.as_str(), &mut bytes).await;
         put.map_err(FleetError::talk("cannot store a large document"))?;
         Ok(Carried::Object {
             name,
-            bytes: u64::try_from(text.len()).unwrap_or(u64::MAX),
+            bytes: length,
             sha256,
         })
     }
 
     /// Gets a document. One that is larger than it may be, or another than was said, is an error and never half a document.
     pub(crate) async fn fetch(&self, carried: &Carried) -> Result<Vec<u8>, FleetError> {
+        self.fetch_at_most(carried, LARGEST).await
+    }
+
+    /// The same, with another bound.
+    pub async fn fetch_at_most(
+        &self,
+        carried: &Carried,
+        largest: usize,
+    ) -> Result<Vec<u8>, FleetError> {
         let (name, sha256) = match carried {
             Carried::Inline { text } => return Ok(text.clone().into_bytes()),
             Carried::Object { name, sha256, .. } => (name, sha256),
@@ -43,15 +68,44 @@ impl Fleet {
         let object = self.objects.get(name.as_str()).await;
         let object = object.map_err(FleetError::talk("cannot get a large document"))?;
         let mut bytes = Vec::new();
-        let most = u64::try_from(LARGEST).unwrap_or(u64::MAX).saturating_add(1);
+        let most = u64::try_from(largest).unwrap_or(u64::MAX).saturating_add(1);
         let read = object.take(most).read_to_end(&mut bytes).await;
         read.map_err(|error| damaged(error.to_string()))?;
-        if bytes.len() > LARGEST {
-            return Err(damaged(format!("it has more than {LARGEST} bytes")));
+        if bytes.len() > largest {
+            return Err(damaged(format!("it has more than {largest} bytes")));
         }
         if Digest::of(&bytes) != *sha256 {
             return Err(damaged("it is not what its digest says".to_owned()));
         }
         Ok(bytes)
+    }
+
+    /// Removes what a job has in the object store: its payload, its request, and what came with its answers. What is left where this fails goes with its age.
+    pub async fn release(&self, record: &JobRecord) -> Result<(), FleetError> {
+        let mut carried = vec![record.payload.clone()];
+        carried.extend(record.request.clone());
+        for slot in &record.slots {
+            let subject = names::results_of(&record.job, slot.number);
+            let answers: Vec<Published> = self.all_of(&self.results, subject).await?;
+            for answer in answers {
+                carried.push(answer.envelope);
+                carried.extend(answer.more);
+                carried.extend(answer.files);
+            }
+        }
+        for one in carried {
+            let Carried::Object { name, .. } = one else {
+                continue;
+            };
+            // Only its own: a worker writes these names.
+            if !name.starts_with(&format!("{}.", names::token(&record.job))) {
+                continue;
+            }
+            if self.objects.info(name.as_str()).await.is_ok() {
+                let removed = self.objects.delete(name.as_str()).await;
+                removed.map_err(FleetError::talk("cannot remove a large document"))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use async_nats::ConnectOptions;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stream};
 use async_nats::jetstream::{self, kv, object_store};
+use async_nats::{ConnectErrorKind, ConnectOptions, ServerAddr};
 
 use crate::error::FleetError;
 use crate::model::Settings;
@@ -18,6 +18,8 @@ pub struct Address {
     pub url: String,
     /// A file of credentials as `nsc` writes it.
     pub credentials: Option<PathBuf>,
+    /// A file with the seed of an nkey.
+    pub nkey: Option<PathBuf>,
     /// Certificates of authorities to believe besides those of the system.
     pub ca: Option<PathBuf>,
     /// A certificate of our own, and its key.
@@ -57,6 +59,7 @@ impl std::fmt::Debug for Fleet {
 
 const CONNECTING: Duration = Duration::from_secs(5);
 const ANSWERING: Duration = Duration::from_secs(5);
+const PINGING: Duration = Duration::from_secs(10);
 /// Within this a message that is sent twice is one.
 const DUPLICATES: Duration = Duration::from_secs(120);
 
@@ -65,10 +68,7 @@ impl Fleet {
     pub async fn connect(address: &Address, wanted: Option<Settings>) -> Result<Self, FleetError> {
         let options = options(address).await?;
         let client = options.connect(&address.url).await;
-        let client = client.map_err(|error| FleetError::Unreachable {
-            url: shown(&address.url),
-            why: error.to_string(),
-        })?;
+        let client = client.map_err(|error| refusal(address, &error))?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWERING);
         has_jetstream(&client, &address.url).await?;
@@ -150,10 +150,13 @@ async fn options(address: &Address) -> Result<ConnectOptions, FleetError> {
         .name("cofferdam")
         .connection_timeout(CONNECTING)
         .request_timeout(Some(ANSWERING))
+        // A network that went away is noticed by this, where nothing else is said.
+        .ping_interval(PINGING)
         .reconnect_delay_callback(|attempts| {
             let steps = u64::try_from(attempts).unwrap_or(u64::MAX).min(20);
             Duration::from_millis(steps.saturating_mul(100))
         });
+    options = known_as(options, &address.url);
     if let Some(file) = &address.credentials {
         options = options.credentials_file(file).await.map_err(|error| {
             let why = format!("cannot read `{}`: {error}", file.display());
@@ -161,6 +164,37 @@ async fn options(address: &Address) -> Result<ConnectOptions, FleetError> {
                 option: "--nats-creds",
                 why,
             }
+        })?;
+    }
+    if let Some(file) = &address.nkey {
+        let bad = |why: String| FleetError::BadOption {
+            option: "--nats-nkey",
+            why,
+        };
+        let seed = std::fs::read_to_string(file);
+        let seed =
+            seed.map_err(|error| bad(format!("cannot read `{}`: {error}", file.display())))?;
+        let seed = seed.trim().to_owned();
+        // A seed that is none is told here, and not shown.
+        if !seed.starts_with("SU") || seed.len() < 50 {
+            return Err(bad(format!(
+                "`{}` holds no seed of a user; it begins with SU",
+                file.display()
+            )));
+        }
+        options = options.nkey(seed);
+    }
+    // Read here, so that a file that is missing is told by its name.
+    for (option, file) in [("--nats-ca", address.ca.as_ref())].into_iter().chain(
+        address
+            .client
+            .iter()
+            .flat_map(|(own, key)| [("--nats-cert", Some(own)), ("--nats-key", Some(key))]),
+    ) {
+        let Some(file) = file else { continue };
+        std::fs::read(file).map_err(|error| FleetError::BadOption {
+            option,
+            why: format!("cannot read `{}`: {error}", file.display()),
         })?;
     }
     if let Some(file) = &address.ca {
@@ -172,6 +206,72 @@ async fn options(address: &Address) -> Result<ConnectOptions, FleetError> {
         options = options.add_client_certificate(certificate.clone(), key.clone());
     }
     Ok(options)
+}
+
+/// Who we are, where the address says it: a user with a password, or a token alone. The client itself does not look there.
+fn known_as(options: ConnectOptions, url: &str) -> ConnectOptions {
+    let Ok(server) = url.parse::<ServerAddr>() else {
+        return options;
+    };
+    match (server.username(), server.password()) {
+        (Some(user), Some(password)) => options.user_and_password(decoded(user), decoded(password)),
+        (Some(token), None) => options.token(decoded(token)),
+        (None, _) => options,
+    }
+}
+
+/// `%40` is `@`.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+        match (first, byte) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A server that is there and does not let us in is another trouble than one that is not there.
+fn refusal(address: &Address, error: &async_nats::ConnectError) -> FleetError {
+    use std::error::Error as _;
+    let mut why = error.to_string();
+    let mut source = error.source();
+    while let Some(deeper) = source {
+        let text = deeper.to_string();
+        if !why.contains(&text) {
+            why = format!("{why}: {text}");
+        }
+        source = deeper.source();
+    }
+    let url = shown(&address.url);
+    let lower = why.to_lowercase();
+    let is_secure = address.ca.is_some() || address.client.is_some();
+    // Of a certificate that the server does not take, the alert may be lost with the connection.
+    let is_cut = is_secure
+        && ["reset", "eof", "broken pipe", "closed"]
+            .iter()
+            .any(|word| lower.contains(word));
+    let is_tls = ["certificate", "tls", "alert"]
+        .iter()
+        .any(|word| lower.contains(word));
+    match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            FleetError::NotLetIn { url, why }
+        }
+        ConnectErrorKind::Tls => FleetError::NoTls { url, why },
+        _ if is_tls || is_cut => FleetError::NoTls { url, why },
+        _ => FleetError::Unreachable { url, why },
+    }
 }
 
 /// An address may hold a password.
@@ -286,5 +386,12 @@ mod tests {
     fn a_password_in_an_address_is_not_repeated() {
         assert_eq!(shown("nats://me:secret@host:4222"), "…@host:4222");
         assert_eq!(shown("nats://host:4222"), "nats://host:4222");
+    }
+
+    #[test]
+    fn what_an_address_cannot_hold_is_written_with_percent_signs() {
+        assert_eq!(decoded("a%40b%3Ac"), "a@b:c");
+        assert_eq!(decoded("100%"), "100%");
+        assert_eq!(decoded("%zz%4"), "%zz%4");
     }
 }

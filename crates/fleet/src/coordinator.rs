@@ -219,24 +219,35 @@ impl Coordinator {
 
     /// The envelope that a job was answered with.
     pub async fn answer(&self, record: &JobRecord) -> Result<Option<Vec<u8>>, FleetError> {
+        match self.published(record).await? {
+            Some(published) => self.fleet.fetch(&published.envelope).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The answer of a job as it was published, for whoever wants its record and its files.
+    pub async fn published(&self, record: &JobRecord) -> Result<Option<Published>, FleetError> {
         let Some(number) = record.end.as_ref().and_then(|end| end.answer) else {
             return Ok(None);
         };
         let slot = record.slots.iter().find(|slot| slot.number == number);
         match slot.and_then(|slot| slot.end.as_ref()) {
             Some(crate::model::SlotEnd::Valid { sequence, .. }) => {
-                self.envelope_at(*sequence).await.map(Some)
+                self.published_at(*sequence).await.map(Some)
             }
             _ => Ok(None),
         }
     }
 
     async fn envelope_at(&self, sequence: u64) -> Result<Vec<u8>, FleetError> {
+        let published = self.published_at(sequence).await?;
+        self.fleet.fetch(&published.envelope).await
+    }
+
+    async fn published_at(&self, sequence: u64) -> Result<Published, FleetError> {
         let message = self.fleet.results.get_raw_message(sequence).await;
         let message = message.map_err(FleetError::talk("cannot get an answer"))?;
-        let published: Published =
-            store::read(&message.payload, || format!("the answer {sequence}"))?;
-        self.fleet.fetch(&published.envelope).await
+        store::read(&message.payload, || format!("the answer {sequence}"))
     }
 
     async fn tell(&self, before: &JobRecord, after: &JobRecord) {

@@ -8,6 +8,14 @@ pub enum FleetError {
         "no NATS server answers at {url}: {why}; start one with `nats-server -js`, or name another"
     )]
     Unreachable { url: String, why: String },
+    #[error(
+        "the NATS server at {url} does not let us in: {why}; look at the user and password in the address, at --nats-creds and at --nats-nkey"
+    )]
+    NotLetIn { url: String, why: String },
+    #[error(
+        "no secure connection to the NATS server at {url}: {why}; name its authority with --nats-ca, and your own certificate with --nats-cert and --nats-key if it asks for one"
+    )]
+    NoTls { url: String, why: String },
     #[error("the NATS server at {url} has no JetStream: {why}; start it with -js")]
     NoJetStream { url: String, why: String },
     #[error("{option}: {why}")]
@@ -42,7 +50,9 @@ impl FleetError {
             }
             Self::BadOption { .. } | Self::OtherPayload { .. } => ErrorCode::InputInvalid,
             Self::NoSuchJob { .. } | Self::NoSuchWorker { .. } => ErrorCode::HistoryNotFound,
-            Self::WrongStream { .. }
+            Self::NotLetIn { .. }
+            | Self::NoTls { .. }
+            | Self::WrongStream { .. }
             | Self::Damaged { .. }
             | Self::Unfit { .. }
             | Self::Contended { .. } => ErrorCode::ServerRefused,

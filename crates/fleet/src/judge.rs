@@ -1,7 +1,8 @@
 //! Whether an answer from a worker holds. Trusts nothing that the worker says; decides from the message, the payload and the key that the worker is known by. Pure.
 
 use cofferdam_contract::canonical::Digest;
-use cofferdam_contract::envelope::ResultEnvelope;
+use cofferdam_contract::carried_record::CarriedRecord;
+use cofferdam_contract::envelope::{Answerer, ResultEnvelope};
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::receipt::Receipt;
 use cofferdam_contract::rules::Offence;
@@ -19,7 +20,13 @@ use crate::names;
 #[serde(deny_unknown_fields)]
 pub struct Published {
     pub envelope: Carried,
-    /// Base64, by the worker's key over the subject and the digest of the envelope: whoever is blamed for a message has signed it, whatever is in it.
+    /// The record of the run, and what else a daemon wants to know of it. Only for a request of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<Carried>,
+    /// The files that the run left, by their digests, which stand in the record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<Carried>,
+    /// Base64, by the worker's key over the subject and the digests of the envelope and the record: whoever is blamed for a message has signed it, whatever is in it.
     pub signature: String,
 }
 
@@ -48,27 +55,42 @@ const SKEW: SignedDuration = SignedDuration::from_mins(5);
 const DOMAIN: &str = "cofferdam.fleet.result/1";
 
 /// What a worker signs: where the answer belongs, and what it is.
-pub fn signed_message(subject: &str, envelope: &Carried) -> Vec<u8> {
-    let digest = match envelope {
+pub fn signed_message(subject: &str, envelope: &Carried, more: Option<&Carried>) -> Vec<u8> {
+    let mut message = format!("{DOMAIN}\n{subject}\n{}\n", digest(envelope).hex());
+    if let Some(more) = more {
+        message.push_str(&format!("{}\n", digest(more).hex()));
+    }
+    message.into_bytes()
+}
+
+fn digest(carried: &Carried) -> Digest {
+    match carried {
         Carried::Inline { text } => Digest::of(text.as_bytes()),
         Carried::Object { sha256, .. } => *sha256,
-    };
-    format!("{DOMAIN}\n{subject}\n{}\n", digest.hex()).into_bytes()
+    }
 }
 
 /// Whether the worker whose key this is wrote the message.
 pub fn is_signed(key: &PublicKey, subject: &str, published: &Published) -> bool {
     let decoded = data_encoding::BASE64.decode(published.signature.as_bytes());
     let signature: Option<[u8; 64]> = decoded.ok().and_then(|bytes| bytes.try_into().ok());
-    let message = signed_message(subject, &published.envelope);
+    let message = signed_message(subject, &published.envelope, published.more.as_ref());
     signature.is_some_and(|signature| key.has_signed(&message, &signature))
 }
 
 /// The message of a worker, signed.
-pub fn published(subject: &str, envelope: Carried, signer: &dyn Sign) -> Published {
-    let signature = signer.sign(&signed_message(subject, &envelope));
+pub fn published(
+    subject: &str,
+    envelope: Carried,
+    more: Option<Carried>,
+    files: Vec<Carried>,
+    signer: &dyn Sign,
+) -> Published {
+    let signature = signer.sign(&signed_message(subject, &envelope, more.as_ref()));
     Published {
         envelope,
+        more,
+        files,
         signature: data_encoding::BASE64.encode(&signature),
     }
 }
@@ -120,6 +142,49 @@ pub fn judge(
         return Err(blamed(Offence::Replay, evidence));
     }
     Ok(envelope)
+}
+
+/// What of a record is looked at here; the rest is for the daemon that asked.
+#[derive(Debug, Deserialize)]
+struct Recorded {
+    record: CarriedRecord,
+}
+
+/// Whether a record is that of the run that the envelope tells of: the envelope is made of it once more.
+pub fn check_record(
+    sealed: &Sealed,
+    envelope: &ResultEnvelope,
+    bytes: &[u8],
+) -> Result<(), Rejection> {
+    let malformed = |evidence: &str| Rejection {
+        offence: Some(Offence::MalformedResult),
+        evidence: evidence.to_owned(),
+    };
+    let Ok(recorded) = serde_json::from_slice::<Recorded>(bytes) else {
+        return Err(malformed("its record cannot be read"));
+    };
+    let by = Answerer {
+        result_id: envelope.result_id.clone(),
+        worker_id: envelope.worker_id.clone(),
+    };
+    let again = ResultEnvelope::new(sealed, &recorded.record.record(), by)
+        .map_err(|_| malformed("its record cannot be an answer"))?;
+    // A partial output may have been shortened to fit; everything else is the same.
+    let is_same = again.status == envelope.status
+        && again.proof_of_work == envelope.proof_of_work
+        && again
+            .runtime_seconds
+            .total_cmp(&envelope.runtime_seconds)
+            .is_eq()
+        && again.cpu_seconds.total_cmp(&envelope.cpu_seconds).is_eq()
+        && again.memory_used_mb == envelope.memory_used_mb
+        && again.completed_at == envelope.completed_at
+        && again.error_message == envelope.error_message
+        && again.produced_by == envelope.produced_by;
+    match is_same {
+        true => Ok(()),
+        false => Err(malformed("its record is not that of the envelope")),
+    }
 }
 
 /// One answer can be wrong in several ways; the gravest counts.

@@ -23,6 +23,8 @@ pub struct Status {
     pub jobs_open: usize,
     pub dead_letters: u64,
     pub results: u64,
+    /// Documents and files in the object store.
+    pub objects: usize,
     pub settings: Settings,
 }
 
@@ -92,8 +94,21 @@ impl Fleet {
             jobs_open: store::keys(&self.open).await?.len(),
             dead_letters: self.dead.get_info().await.map_err(count)?.state.messages,
             results: self.results.get_info().await.map_err(count)?.state.messages,
+            objects: self.objects_kept().await?,
             settings: self.settings.clone(),
         })
+    }
+
+    async fn objects_kept(&self) -> Result<usize, FleetError> {
+        let trouble = "cannot list large documents";
+        let listed = self.objects.list().await;
+        let mut listed = listed.map_err(FleetError::talk(trouble))?;
+        let mut kept = 0;
+        while let Some(object) = listed.next().await {
+            object.map_err(FleetError::talk(trouble))?;
+            kept += 1;
+        }
+        Ok(kept)
     }
 
     pub async fn workers(&self) -> Result<Vec<WorkerView>, FleetError> {
@@ -150,6 +165,31 @@ impl Fleet {
         self.all_of(&self.events, names::event_subject(job)).await
     }
 
+    /// Until a worker has taken a job; at once where one has it, or had it.
+    pub async fn until_taken(&self, job: &str) {
+        const AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
+        loop {
+            let events = self.client.subscribe(names::event_subject(job)).await;
+            let Ok(mut events) = events else {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            };
+            let claims = match self.job(job).await {
+                Ok(record) => self.claims(&record.value).await.unwrap_or_default(),
+                Err(_) => Vec::new(),
+            };
+            if claims.iter().any(|(_, claim)| claim.starts > 0) {
+                return;
+            }
+            while let Some(message) = events.next().await {
+                let event: Result<Event, _> = serde_json::from_slice(&message.payload);
+                if event.is_ok_and(|event| event.what == "taken") {
+                    return;
+                }
+            }
+        }
+    }
+
     /// What of a job was laid aside for good.
     pub async fn dead_letters(&self, job: &str) -> Result<Vec<DeadLetter>, FleetError> {
         let subject = format!("cofferdam.dead.{}.>", names::token(job));
@@ -167,7 +207,7 @@ impl Fleet {
         Ok(claims)
     }
 
-    async fn all_of<T: serde::de::DeserializeOwned>(
+    pub(crate) async fn all_of<T: serde::de::DeserializeOwned>(
         &self,
         stream: &async_nats::jetstream::stream::Stream,
         subject: String,
@@ -203,6 +243,7 @@ fn summary(record: JobRecord) -> JobSummary {
         Some(EndOutcome::Agreed) => "agreed",
         Some(EndOutcome::Disputed) => "disputed",
         Some(EndOutcome::Failed) => "failed",
+        Some(EndOutcome::Canceled) => "canceled",
     };
     JobSummary {
         state,

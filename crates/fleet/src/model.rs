@@ -34,6 +34,9 @@ pub struct Work {
     pub class: String,
     pub digest: Digest,
     pub payload: Carried,
+    /// What a daemon was asked, where the payload stands for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Carried>,
     /// Workers that must not take it.
     pub excluded: Vec<String>,
     pub deadline: Timestamp,
@@ -49,6 +52,7 @@ impl Work {
             class: record.class.clone(),
             digest: record.digest,
             payload: record.payload.clone(),
+            request: record.request.clone(),
             excluded: slot.excluded.clone(),
             deadline: record.deadline,
         }
@@ -117,6 +121,9 @@ pub struct JobRecord {
     pub class: String,
     pub digest: Digest,
     pub payload: Carried,
+    /// What a daemon was asked, where the payload stands for that. Its digest is sealed in the payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Carried>,
     /// How many answers are compared.
     pub replicas: u32,
     /// A second answer was asked for without the submitter's having asked.
@@ -130,6 +137,9 @@ pub struct JobRecord {
     pub used: Vec<String>,
     /// What is held for or against workers because of it.
     pub entries: Vec<Held>,
+    /// When somebody said that it is not wanted any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canceled: Option<Timestamp>,
     pub end: Option<End>,
     /// Whether the ledger has all of its entries.
     pub settled: bool,
@@ -197,6 +207,8 @@ pub enum EndOutcome {
     Disputed,
     /// Too few answered.
     Failed,
+    /// Somebody did not want it any more, before there was an answer.
+    Canceled,
 }
 
 /// What a worker says about itself.
@@ -279,7 +291,7 @@ pub struct Event {
     pub at: Timestamp,
     pub job: String,
     pub slot: Option<u32>,
-    /// `taken`, `revoked`, `late`, `refused`, `answered`, `rejected`, `dead`, `ended`, `requeued`.
+    /// `taken`, `revoked`, `late`, `refused`, `answered`, `rejected`, `dead`, `canceled`, `ended`, `requeued`.
     pub what: String,
     pub worker: Option<String>,
     pub detail: String,

@@ -82,6 +82,11 @@ pub fn event_subject(job: &str) -> String {
     format!("cofferdam.event.{}", token(job))
 }
 
+/// A plain message that says that a job is not wanted any more.
+pub fn cancel_subject(job: &str) -> String {
+    format!("cofferdam.cancel.{}", token(job))
+}
+
 pub fn claim_key(job: &str, slot: u32) -> String {
     format!("{}.{slot}", token(job))
 }

@@ -3,6 +3,7 @@
 use async_nats::jetstream::consumer::AckPolicy;
 use async_nats::jetstream::consumer::pull;
 use async_nats::jetstream::message::PublishMessage;
+use cofferdam_contract::canonical::Digest;
 use cofferdam_contract::seal::Sealed;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,7 +12,7 @@ use crate::class::Class;
 use crate::connect::Fleet;
 use crate::error::FleetError;
 use crate::ledger::LocalLedger;
-use crate::model::{Claim, DeadLetter, Event, JobRecord, Slot, SlotEnd, Work};
+use crate::model::{Carried, Claim, DeadLetter, Event, JobRecord, Slot, SlotEnd, Work};
 use crate::names;
 use crate::store::{self, Seen};
 
@@ -26,6 +27,24 @@ pub struct Submission<'a> {
     pub audited: bool,
 }
 
+/// What somebody wants done that a payload alone does not say: a request that came to a daemon. The payload stands for it, and [`scope_of`] has sealed its digest.
+#[derive(Debug)]
+pub struct Errand<'a> {
+    pub submission: Submission<'a>,
+    /// Its name on the fleet, which is not the payload's.
+    pub job: &'a str,
+    /// Empty where the payload is all of it, and only the whole record is wanted beside the envelope.
+    pub request: String,
+}
+
+/// The scope of a payload that stands for a request: whoever changes the one would have to seal the other anew.
+pub fn scope_of(request: &[u8]) -> String {
+    format!(
+        "a request to a daemon, sha256:{}",
+        Digest::of(request).hex()
+    )
+}
+
 /// Whether it was taken on just now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,8 +57,32 @@ pub enum Accepted {
 impl Fleet {
     /// Takes a payload on. When this returns, the job is written down and all of its work is in the queue.
     pub async fn submit(&self, wanted: &Submission<'_>) -> Result<Accepted, FleetError> {
+        let job = wanted.sealed.payload().payload_id.clone();
+        self.take_on(wanted, job, None).await
+    }
+
+    /// Takes a request of a daemon on. One that is on the fleet already under its name is that one.
+    pub async fn submit_errand(&self, errand: Errand<'_>) -> Result<Accepted, FleetError> {
+        let known: Option<Seen<JobRecord>> =
+            store::get(&self.jobs, &names::token(errand.job)).await?;
+        if let Some(known) = known {
+            if !known.value.queued {
+                self.queue_all(known).await?;
+            }
+            return Ok(Accepted::Before);
+        }
+        let request = self.carry(errand.job, errand.request).await?;
+        let job = errand.job.to_owned();
+        self.take_on(&errand.submission, job, Some(request)).await
+    }
+
+    async fn take_on(
+        &self,
+        wanted: &Submission<'_>,
+        job: String,
+        request: Option<Carried>,
+    ) -> Result<Accepted, FleetError> {
         let payload = wanted.sealed.payload();
-        let job = payload.payload_id.clone();
         let text = wanted.sealed.json().to_string();
         let now = Timestamp::now();
         let excluded = LocalLedger::new(self).quarantined(now).await?;
@@ -58,7 +101,8 @@ impl Fleet {
             tenant: wanted.tenant.to_owned(),
             class: wanted.class.subject(),
             digest: wanted.sealed.digest(),
-            payload: self.carry(text).await?,
+            payload: self.carry(&job, text).await?,
+            request,
             replicas,
             audited: wanted.audited,
             accepted_at: now,
@@ -67,6 +111,7 @@ impl Fleet {
             slots: (0..replicas).map(slot).collect(),
             used: Vec::new(),
             entries: Vec::new(),
+            canceled: None,
             end: None,
             settled: false,
         };
@@ -244,6 +289,7 @@ impl Fleet {
         let until = next.saturating_add(record.replicas);
         record.slots.extend((next..until).map(slot));
         record.queued = false;
+        record.canceled = None;
         record.end = None;
         record.settled = false;
         store::put(&self.open, &names::token(job), &now).await?;

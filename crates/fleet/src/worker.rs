@@ -27,6 +27,34 @@ use crate::store;
 /// What runs a payload: the caller's. It blocks, and ends early when `cancel` becomes readable.
 pub trait Executor: Send + Sync + 'static {
     fn execute(&self, sealed: &Sealed, cancel: OwnedFd) -> Result<Done, Refusal>;
+
+    /// Carries out a request that came to a daemon, for which the payload stands; an empty one is the payload itself. Whoever cannot leaves it to others.
+    fn carry_out(
+        &self,
+        _sealed: &Sealed,
+        _request: &[u8],
+        _cancel: OwnedFd,
+    ) -> Result<Brought, Refusal> {
+        Err(Refusal {
+            reason: "it carries out no requests of daemons".to_owned(),
+            whose: Whose::Worker,
+        })
+    }
+
+    /// The contents of a file that a run left.
+    fn contents(&self, _sha256: &str) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// What came of a request.
+#[derive(Debug, Clone)]
+pub struct Brought {
+    pub done: Done,
+    /// A document with the whole record, for the daemon.
+    pub more: String,
+    /// The digests of the files that the run left, in hexadecimal digits.
+    pub files: Vec<String>,
 }
 
 /// An envelope, signed, as JSON.

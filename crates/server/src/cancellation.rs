@@ -5,12 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::EventfdFlags;
+use tokio::sync::watch;
 
 use crate::fault::Fault;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cancellation {
     state: Mutex<State>,
+    /// For whoever waits for the word without a descriptor.
+    word: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -27,12 +30,20 @@ enum State {
 impl Cancellation {
     /// Harmless for a run that has ended.
     pub(crate) fn ask(&self) {
+        self.word.send_replace(true);
         let mut state = self.state();
         match &*state {
             State::Quiet => *state = State::Asked,
             State::Watched(descriptor) => set(descriptor),
             State::Asked | State::Over => {}
         }
+    }
+
+    /// Until it was asked for.
+    pub(crate) async fn asked(&self) {
+        let mut word = self.word.subscribe();
+        // The sender lives in `self`.
+        let _ = word.wait_for(|asked| *asked).await;
     }
 
     /// Readable once it was asked for, for whoever supervises; `None` after the end.

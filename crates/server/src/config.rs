@@ -37,6 +37,39 @@ pub struct Config {
     /// What is kept of runs, and for how long.
     pub history: Remembrance,
     pub otlp: Otlp,
+    /// The fleet whose front door this is, where it runs nothing itself.
+    pub front_door: Option<FrontDoorConfig>,
+}
+
+/// How work is put on a fleet.
+#[derive(Debug, Clone)]
+pub struct FrontDoorConfig {
+    pub address: cofferdam_fleet::Address,
+    /// Whose answers count.
+    pub trust: cofferdam_fleet::coordinator::Trust,
+    /// How many workers are asked for each run, and compared.
+    pub replicas: u32,
+    /// Which part of the runs is given to one more worker, to check the first.
+    pub audit_rate: f64,
+}
+
+impl Default for FrontDoorConfig {
+    fn default() -> Self {
+        Self {
+            address: cofferdam_fleet::Address::default(),
+            trust: cofferdam_fleet::coordinator::Trust::FirstUse,
+            replicas: 1,
+            audit_rate: 0.0,
+        }
+    }
+}
+
+/// Who carries runs out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Carrier {
+    #[default]
+    Here,
+    Fleet,
 }
 
 /// What the history keeps.
@@ -179,6 +212,7 @@ pub enum Copies {
 pub struct RunBounds {
     /// What may be asked for at all.
     pub mode: Option<Mode>,
+    pub carrier: Carrier,
     /// Runs at once; as many as there are CPUs when absent.
     pub at_once: Option<usize>,
     /// What the memory limits of all running work may add up to.
@@ -242,7 +276,22 @@ impl Config {
             languages: Vec::new(),
             history: Remembrance::default(),
             otlp: Otlp::default(),
+            front_door: None,
         }
+    }
+
+    /// As the front door of a fleet: what takes memory here is waiting, and nothing runs.
+    pub(crate) fn at_the_door(mut self) -> Self {
+        const AT_ONCE: usize = 256;
+        if self.front_door.is_some() {
+            let runs = &mut self.runs;
+            runs.carrier = Carrier::Fleet;
+            runs.at_once.get_or_insert(AT_ONCE);
+            runs.memory = MemoryBudget::Overcommit;
+            runs.pool = Some(0);
+            self.history.results = ResultSharing::Off;
+        }
+        self
     }
 }
 
@@ -265,6 +314,7 @@ impl Default for RunBounds {
     fn default() -> Self {
         Self {
             mode: None,
+            carrier: Carrier::Here,
             at_once: None,
             memory: MemoryBudget::OfAvailable { percent: 80 },
             queue: 100,

@@ -275,7 +275,7 @@ impl Fault {
     }
 }
 
-fn status_of(code: ErrorCode) -> StatusCode {
+pub(crate) fn status_of(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::InputInvalid
         | ErrorCode::InputUnreadable

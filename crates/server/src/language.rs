@@ -21,7 +21,7 @@ use cofferdam_toolchain::{
     ResultChannel, Source, Toolchain, WaitingWay,
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::fault::{Fault, Refusal};
@@ -107,7 +107,8 @@ pub(crate) struct LanguageView {
 }
 
 /// What a handler answered.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
     /// There was no handler.
     None,

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cofferdam_contract::envelope::ResultEnvelope;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_engine::pipeline::LiveUsage;
 use cofferdam_store::RunId;
 use cofferdam_store::model::{Artifact, LeftOut, RunKind};
 use cofferdam_store::sift::redact::Rules;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::cancellation::Cancellation;
@@ -95,6 +97,8 @@ pub(crate) struct Finished {
     pub(crate) inputs: Option<Vec<InputOutcome>>,
     /// What came of a project.
     pub(crate) project: Option<Box<Done>>,
+    /// Of a payload that another machine answered, signed there.
+    pub(crate) envelope: Option<Box<ResultEnvelope>>,
 }
 
 impl Finished {
@@ -107,12 +111,14 @@ impl Finished {
             answer: Answer::None,
             inputs: None,
             project: None,
+            envelope: None,
         }
     }
 }
 
 /// Which part of the work the record is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
     /// It did not compile, so that nothing was run.
     Compile,

@@ -23,7 +23,8 @@ use jiff::Timestamp;
 
 use crate::asked_image::RootWish;
 use crate::asked_network;
-use crate::config::RunBounds;
+use crate::away::Errand;
+use crate::config::{Carrier, RunBounds};
 use crate::fault::Fault;
 use crate::language::{Languages, Wish};
 use crate::random;
@@ -99,14 +100,20 @@ pub(crate) fn check(
         room: None,
         declared: sealed.payload().into(),
         known: None,
+        errand: None,
         task,
     };
     submission::check_grant(&work)?;
+    let mut origin = submission::Origin::default();
+    if bounds.carrier == Carrier::Fleet {
+        let errand = Errand::Payload(sealed.json().clone());
+        origin.request = Some(errand.text().into_bytes());
+    }
     let submission = Submission {
         work,
         priority: 0,
         deadline,
-        origin: submission::Origin::default(),
+        origin,
     };
     Ok((sealed, submission))
 }

@@ -1,6 +1,8 @@
 //! Who runs when. Every run waits in one bounded queue and then has a thread to itself; one lock holds the queue and what is taken of the capacity, and nothing slow happens under it.
 
 mod admission;
+mod away;
+mod endings;
 mod warmth;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -8,7 +10,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cofferdam_contract::ending::{EndingRecord, StopCause};
 use cofferdam_engine::host::Host;
 use cofferdam_engine::interpreter::Interpreter;
 use cofferdam_engine::pool::Pool;
@@ -17,6 +18,7 @@ use jiff::Timestamp;
 
 use crate::accepted::Accepted;
 use crate::archive::Archive;
+use crate::away::FrontDoor;
 use crate::backends::Backends;
 use crate::capacity::{self, Capacity};
 use crate::config::RunBounds;
@@ -27,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::queue::{Queue, Verdict};
 use crate::reports::{Reports, Told};
 use crate::work::{Left, Place};
+use endings::{canceled, expired, never_started};
 
 pub(crate) use admission::{Asked, KeptPlace, TakenUp};
 
@@ -46,6 +49,8 @@ pub(crate) struct Runner {
     reports: Arc<Reports>,
     accepted: Accepted,
     hands: Hands,
+    /// Where runs are carried out elsewhere.
+    front_door: Option<FrontDoor>,
     state: Mutex<State>,
     /// Told when something enters the queue or the daemon stops.
     clock: Condvar,
@@ -140,6 +145,7 @@ impl Runner {
             metrics,
             reports,
             accepted,
+            front_door: None,
             hands: Hands::default(),
             clock: Condvar::new(),
             quiet: Condvar::new(),
@@ -234,8 +240,9 @@ impl Runner {
         let threadless = std::mem::take(&mut state.threadless);
         drop(state);
         self.clock.notify_all();
-        for live in waiting {
-            self.end_unrun(&live, Outcome::CanceledInQueue);
+        // What is on the fleet or on its way there was promised, and the next daemon finds it.
+        for live in waiting.iter().filter(|_| self.front_door.is_none()) {
+            self.end_unrun(live, Outcome::CanceledInQueue);
         }
         for (live, fault) in threadless {
             self.end_unrun(&live, Outcome::Failed(fault));
@@ -244,8 +251,9 @@ impl Runner {
         let left = grace.saturating_sub(began.elapsed());
         let (state, _) = self.wait_quiet(self.state(), left);
         let left: Vec<_> = state.running.values().cloned().collect();
-        for live in &left {
-            live.cancel.ask();
+        match &self.front_door {
+            Some(door) => door.leave(),
+            None => left.iter().for_each(|live| live.cancel.ask()),
         }
         // The engine ends a cancelled run within milliseconds; this bound is for a kernel that does not.
         let (state, _) = self.wait_quiet(state, Duration::from_secs(5));
@@ -303,20 +311,12 @@ impl Runner {
             self.quiet.notify_all();
             return;
         }
-        live.trace.dequeued();
-        let queued = live.arrived.elapsed();
-        let since = Timestamp::now();
-        live.set(Phase::Running { since, queued });
-        self.reports.started(live, since);
+        if let Some(door) = &self.front_door {
+            return self.perform_away(door, live);
+        }
+        self.begin(live);
         let pool = self.pool();
-        let place = Place {
-            dir: self.archive.dir(),
-            kept: self.archive.kept(),
-            known: self.archive.known(),
-            host: &self.host,
-            pool: pool.as_deref(),
-            backends: &self.backends,
-        };
+        let place = self.place(pool.as_deref());
         let mut left = Left::default();
         let carried_out = catch_unwind(AssertUnwindSafe(|| match live.take_work() {
             Some(work) => work.carry_out(live, place, &mut left),
@@ -348,6 +348,25 @@ impl Runner {
         self.quiet.notify_all();
     }
 
+    fn begin(&self, live: &Live) {
+        live.trace.dequeued();
+        let queued = live.arrived.elapsed();
+        let since = Timestamp::now();
+        live.set(Phase::Running { since, queued });
+        self.reports.started(live, since);
+    }
+
+    fn place<'a>(&'a self, pool: Option<&'a Pool>) -> Place<'a> {
+        Place {
+            dir: self.archive.dir(),
+            kept: self.archive.kept(),
+            known: self.archive.known(),
+            host: &self.host,
+            pool,
+            backends: &self.backends,
+        }
+    }
+
     /// In a thread of its own: telling of their end may have to wait, and the clock must not.
     fn end_expired(self: &Arc<Self>, expired: Vec<Arc<Live>>) {
         let runner = Arc::clone(self);
@@ -371,7 +390,9 @@ impl Runner {
         let ending = match &outcome {
             Outcome::Expired => expired(live),
             Outcome::Failed(fault) => never_started(fault),
-            Outcome::CanceledInQueue | Outcome::Finished(_) => canceled(),
+            Outcome::CanceledInQueue | Outcome::Finished(_) => {
+                canceled("canceled before its turn came")
+            }
         };
         self.archive.keep_unrun(live, ending);
         let conclusion = self.conclude(live, outcome);
@@ -463,35 +484,5 @@ impl State {
     fn release(&mut self, live: &Live) {
         self.capacity.give_back(live.share);
         self.running.remove(&live.id);
-    }
-}
-
-fn canceled() -> EndingRecord {
-    let cause = StopCause::Canceled;
-    EndingRecord::Stopped {
-        cause: cause.name().to_owned(),
-        limit: None,
-        detail: "canceled before its turn came".to_owned(),
-    }
-}
-
-fn expired(live: &Live) -> EndingRecord {
-    let limit = live.deadline.saturating_duration_since(live.arrived);
-    let cause = StopCause::WallTime { limit };
-    EndingRecord::Stopped {
-        cause: cause.name().to_owned(),
-        limit: cause.limit(),
-        detail: "its deadline passed before its turn came".to_owned(),
-    }
-}
-
-fn never_started(fault: &Fault) -> EndingRecord {
-    let known = cofferdam_contract::codes::ErrorCode::ALL;
-    let code = known.into_iter().find(|code| code.as_str() == fault.code);
-    EndingRecord::NeverStarted {
-        code: code.unwrap_or(cofferdam_contract::codes::ErrorCode::Internal),
-        step: "prepare the run".to_owned(),
-        message: fault.detail.clone(),
-        errno: None,
     }
 }

@@ -28,6 +28,7 @@ use crate::answers::Answers;
 use crate::app::App;
 use crate::archive::Archive;
 use crate::auth::{Exposure, Gate};
+use crate::away::FrontDoor;
 use crate::config::{Config, HttpBounds};
 use crate::idempotency::Keys;
 use crate::language::Languages;
@@ -79,6 +80,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Tokens(#[from] TokenError),
+    #[error("--fleet: {0}")]
+    Fleet(#[from] cofferdam_fleet::FleetError),
     #[error("cannot {what}: {source}")]
     System {
         what: &'static str,
@@ -114,6 +117,7 @@ const TEST_AGAIN: Duration = Duration::from_secs(5);
 
 impl Server {
     pub fn start(config: Config) -> Result<Running, StartError> {
+        let config = config.at_the_door();
         config.data_dir.create()?;
         raise_descriptors_best_effort();
         let lock = lock(&config.data_dir)?;
@@ -129,6 +133,9 @@ impl Server {
             .enable_all()
             .build()
             .map_err(system("start the runtime"))?;
+        let front_door = config.front_door.as_ref();
+        let front_door = front_door.map(|door| FrontDoor::open(door, runtime.handle()));
+        let front_door = front_door.transpose()?;
         let (address, listener) = listen(config.listen)?;
         let archive = Arc::new(Archive::new(
             config.data_dir.clone(),
@@ -142,14 +149,15 @@ impl Server {
             &metrics,
         )?);
         let accepted = Accepted::open(&config.data_dir).map_err(system("keep what is accepted"))?;
-        let runner = Arc::new(Runner::new(
+        let runner = Runner::new(
             config.runs.clone(),
             Arc::clone(&archive),
             Arc::clone(&metrics),
             Arc::clone(&reports),
             accepted,
             languages.interpreters(),
-        ));
+        );
+        let runner = Arc::new(runner.with_front_door(front_door));
         let app = Arc::new(App {
             started: Instant::now(),
             runner,
@@ -344,7 +352,7 @@ fn threads(app: &Arc<App>, port: u16, stop: mpsc::Receiver<()>) -> io::Result<Ve
 
 fn test_until_fit(app: &App, port: u16, stop: &mpsc::Receiver<()>) {
     loop {
-        match app.self_test.run(&app.runner.host) {
+        match app.self_test.run(|| app.runner.test()) {
             Fitness::Fit => {
                 tracing::info!("the self-test has passed");
                 notify::tell_best_effort("READY=1");

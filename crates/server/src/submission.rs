@@ -22,7 +22,8 @@ use crate::asked_kind;
 pub(crate) use crate::asked_limits::LimitsRequest;
 use crate::asked_network;
 use crate::asked_tags;
-use crate::config::RunBounds;
+use crate::away::Sent;
+use crate::config::{Carrier, RunBounds};
 use crate::fault::Fault;
 use crate::idempotency::KeyUse;
 use crate::inputs::{self, Base, InputRequest};
@@ -110,7 +111,8 @@ pub(crate) struct RunRequest {
 }
 
 /// Whether a handler is called.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum HandlerWish {
     /// With an event it is, and must be there; without one the code is a script.
     #[default]
@@ -183,7 +185,12 @@ impl RunRequest {
     ) -> Result<Submission, Fault> {
         let mut problems = Vec::new();
         // Before the files are taken.
-        let origin = self.origin();
+        let mut origin = self.origin();
+        let whole = (bounds.carrier == Carrier::Fleet).then(|| self.with_files());
+        if bounds.carrier == Carrier::Fleet && self.image.is_some() {
+            let fix = "images are not on the fleet; leave it out, or ask a daemon that runs here";
+            problems.push(Problem::new("image", "", fix));
+        }
         let uploads = std::mem::take(&mut self.uploads);
         let files = asked_files::placed(&self.files, uploads, &mut problems);
         let stdin = self.input(&mut problems);
@@ -255,6 +262,10 @@ impl RunRequest {
                 limits,
             },
         };
+        let errand = whole.map(|whole| Box::new(Sent::of(whole, &limits)));
+        if let Some(errand) = &errand {
+            origin.request = Some(errand.text.clone().into_bytes());
+        }
         let declared = Declared::of(&self, languages);
         let workspace = files.map_or(WorkspaceWish::None, WorkspaceWish::Private);
         let deadline = self.deadline(&task, &limits, bounds);
@@ -277,6 +288,7 @@ impl RunRequest {
             room: None,
             declared,
             known: None,
+            errand,
         };
         asked_network::check_mode(&work.network, bounds)?;
         check_grant(&work)?;
@@ -310,6 +322,10 @@ impl RunRequest {
 
     /// As one document, whichever way its files came.
     fn whole(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.with_files()).unwrap_or_default()
+    }
+
+    fn with_files(&self) -> Self {
         let mut whole = self.clone();
         let uploads = std::mem::take(&mut whole.uploads);
         whole
@@ -318,7 +334,7 @@ impl RunRequest {
         if let (Some(project), Some(archive)) = (&mut whole.project, whole.archive.take()) {
             project.archive_base64 = Some(data_encoding::BASE64.encode(&archive));
         }
-        serde_json::to_vec(&whole).unwrap_or_default()
+        whole
     }
 
     fn seed(&self, problems: &mut Vec<Problem>) -> Option<u64> {

@@ -14,8 +14,11 @@ use cofferdam_toolchain::ResultChannel;
 use crate::accepted::{Found, Promise};
 use crate::app::App;
 use crate::asked_image::RootWish;
+use crate::away::Errand;
+use crate::config::Carrier;
 use crate::fault::Fault;
 use crate::known::Declared;
+use crate::payload;
 use crate::reports::{About, Told};
 use crate::runner::TakenUp;
 use crate::submission::{Origin, RunRequest, Submission};
@@ -25,6 +28,15 @@ use crate::work::{CommandTask, Task, Work, WorkspaceWish};
 pub(crate) fn take_up(app: &std::sync::Arc<App>) -> std::io::Result<()> {
     let mut waiting = Vec::new();
     let found = app.runner.accepted().found()?;
+    if app.runner.bounds().carrier == Carrier::Fleet {
+        // What was being taken in is still on the fleet.
+        for found in &found {
+            let id = found.promise.run_id;
+            if let Err(error) = journal::remove_unfinished(app.archive.dir(), id) {
+                tracing::warn!(run_id = %id, %error, "what is left of a run could not be removed");
+            }
+        }
+    }
     // What goes on in the history and nowhere else has been interrupted, and is said to be.
     if !found.is_empty()
         && let Err(error) = app.archive.read_all(|_| Ok(()))
@@ -93,12 +105,7 @@ fn queued(app: &App, found: Found) -> TakenUp {
     if let Err(error) = removed {
         tracing::warn!(run_id = %promise.run_id, %error, "what is left of a run could not be removed");
     }
-    // Our own writing: the bounds for what strangers send were held when it came, and it may be longer than that.
-    let parsed = serde_json::from_slice::<RunRequest>(&request.unwrap_or_default())
-        .map_err(|error| Fault::internal(format!("what was accepted cannot be read: {error}")));
-    let name = parsed.as_ref().map_or_else(|_| Vec::new(), shown);
-    let checked = parsed
-        .and_then(|request| request.check(app.runner.bounds(), &app.languages, &app.runner.host));
+    let (name, checked) = again(app, &request.unwrap_or_default());
     let (submission, refused) = match checked {
         Ok(submission) => (submission, None),
         // A language that is gone, for one.
@@ -109,6 +116,26 @@ fn queued(app: &App, found: Found) -> TakenUp {
         submission,
         refused,
     }
+}
+
+/// What was accepted, checked once more, and its command line.
+fn again(app: &App, text: &[u8]) -> (Vec<String>, Result<Submission, Fault>) {
+    let (bounds, languages) = (app.runner.bounds(), &app.languages);
+    // Our own writing: the bounds for what strangers send were held when it came, and it may be longer than that.
+    let request = match serde_json::from_slice::<Errand>(text) {
+        Ok(Errand::Payload(sealed)) => {
+            let text = sealed.to_string();
+            let checked = payload::check(text.as_bytes(), bounds, languages, &app.runner.host);
+            return (Vec::new(), checked.map(|(_, submission)| submission));
+        }
+        Ok(Errand::Run(errand)) => Ok(errand.into_request()),
+        Err(_) => serde_json::from_slice::<RunRequest>(text),
+    };
+    let parsed = request
+        .map_err(|error| Fault::internal(format!("what was accepted cannot be read: {error}")));
+    let name = parsed.as_ref().map_or_else(|_| Vec::new(), shown);
+    let checked = parsed.and_then(|request| request.check(bounds, languages, &app.runner.host));
+    (name, checked)
 }
 
 /// Stands for work that cannot be done any more, so that its end is kept like every other.
@@ -137,6 +164,7 @@ fn nothing(app: &App, argv: Vec<String>) -> Submission {
             room: None,
             declared: Declared::default(),
             known: None,
+            errand: None,
         },
         priority: 0,
         deadline: std::time::Duration::ZERO,

@@ -28,6 +28,7 @@ use cofferdam_store::{DataDir, RunId};
 use cofferdam_toolchain::ResultChannel;
 
 use crate::asked_image::RootWish;
+use crate::away::Sent;
 use crate::backends::{self, Asked, Backends};
 use crate::body::Room;
 use crate::config::Remembrance;
@@ -64,6 +65,8 @@ pub(crate) struct Work {
     pub(crate) room: Option<Room>,
     pub(crate) declared: Declared,
     pub(crate) known: Option<ResultKey>,
+    /// What is sent of it where another machine carries it out.
+    pub(crate) errand: Option<Box<Sent>>,
 }
 
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 //! runs in the shim's process and may write there itself; nothing it writes is more than its own answer or an error.
 
 use cofferdam_contract::strict_json::{self, BadJson};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::plan::ResultChannel;
@@ -24,7 +24,7 @@ pub enum Answer {
 }
 
 /// What a handler threw, or why it could not be called or its value not be sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raised {
     /// The exception's type, or one of ours: `UnserializableResult`, `MissingHandler`, `HandlerFailed`, `ScriptFailed`, `ProcessExit`.
     #[serde(rename = "type")]

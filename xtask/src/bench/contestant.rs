@@ -78,36 +78,26 @@ pub(super) struct Contestant {
 }
 
 impl Binary {
+    /// The release binary and what is measured beside it. `COFFERDAM_BENCH_BINARY` names one that is there already.
     pub(super) fn build(root: &Path, beside: &[Beside]) -> Result<Self, String> {
-        eprintln!("building the release binary");
-        let mut build = cargo(root);
-        build.args(["build", "--release", "--package", "cofferdam"]);
-        build.args(["--bin", "cofferdam"]);
-        // All at once: one by one, what they share would be compiled again for each.
-        for one in beside {
-            build.args(["--package", one.package, "--example", one.example]);
+        let ready = std::env::var_os("COFFERDAM_BENCH_BINARY").filter(|_| beside.is_empty());
+        match ready {
+            Some(ready) => {
+                eprintln!("measuring {}", ready.display());
+                Self::of(&[("cofferdam", ready.into())])
+            }
+            None => Self::of(&built(root, beside)?),
         }
-        // It takes minutes, and says so.
-        build.stderr(Stdio::inherit());
-        let messages = read(build.arg("--message-format=json-render-diagnostics"))?;
-        let built: Vec<(String, String)> = messages.lines().filter_map(executable).collect();
-        let place = |name: &str| {
-            let found = built.iter().find(|(target, _)| target == name);
-            found.map(|(_, path)| path.clone())
-        };
-        let missing = |name: &str| format!("cargo built no executable `{name}`");
-        let mut files = vec![("cofferdam", place("cofferdam").ok_or(missing("cofferdam"))?)];
-        for one in beside {
-            let built = place(one.example).ok_or(missing(one.example))?;
-            files.push((one.example, built));
-        }
+    }
+
+    fn of(files: &[(&str, PathBuf)]) -> Result<Self, String> {
         let dir = std::env::temp_dir().join(format!("cofferdam-bench-{}", std::process::id()));
         let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
         fs::create_dir(&dir).map_err(failed)?;
         let binary = Self { dir: dir.clone() };
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
         for (name, built) in files {
-            fs::copy(&built, dir.join(name)).map_err(failed)?;
+            fs::copy(built, dir.join(name)).map_err(failed)?;
         }
         fs::create_dir(binary.history()).map_err(failed)?;
         fs::set_permissions(binary.history(), fs::Permissions::from_mode(0o777)).map_err(failed)?;
@@ -291,6 +281,32 @@ impl Contestant {
 }
 
 /// The executable that a line of cargo's messages names.
+/// Where cargo put the binary and the examples.
+fn built<'a>(root: &Path, beside: &'a [Beside]) -> Result<Vec<(&'a str, PathBuf)>, String> {
+    eprintln!("building the release binary");
+    let mut build = cargo(root);
+    build.args(["build", "--release", "--package", "cofferdam"]);
+    build.args(["--bin", "cofferdam"]);
+    // All at once: one by one, what they share would be compiled again for each.
+    for one in beside {
+        build.args(["--package", one.package, "--example", one.example]);
+    }
+    // It takes minutes, and says so.
+    build.stderr(Stdio::inherit());
+    let messages = read(build.arg("--message-format=json-render-diagnostics"))?;
+    let made: Vec<(String, String)> = messages.lines().filter_map(executable).collect();
+    let place = |name: &'a str| {
+        let found = made.iter().find(|(target, _)| target == name);
+        let found = found.map(|(_, path)| (name, PathBuf::from(path)));
+        found.ok_or_else(|| format!("cargo built no executable `{name}`"))
+    };
+    let examples = beside.iter().map(|one| one.example);
+    std::iter::once("cofferdam")
+        .chain(examples)
+        .map(place)
+        .collect()
+}
+
 fn executable(line: &str) -> Option<(String, String)> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let name = message.get("target")?.get("name")?.as_str()?;

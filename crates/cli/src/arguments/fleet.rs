@@ -22,6 +22,16 @@ pub(crate) struct NatsArgs {
         env = "COFFERDAM_NATS_CREDS"
     )]
     pub(crate) nats_creds: Option<PathBuf>,
+    /// A file with the seed of an nkey.
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "NATS",
+        global = true,
+        conflicts_with = "nats_creds",
+        env = "COFFERDAM_NATS_NKEY"
+    )]
+    pub(crate) nats_nkey: Option<PathBuf>,
     /// Use TLS, and believe the authorities of this file too.
     #[arg(long, value_name = "FILE", help_heading = "NATS", global = true)]
     pub(crate) nats_ca: Option<PathBuf>,
@@ -144,6 +154,10 @@ pub(crate) enum FleetVerb {
     },
     /// Have a job that has ended done again.
     Requeue { job: String },
+    /// Have a job that has not ended end now, without an answer.
+    Cancel { job: String },
+    /// Remove everything about a job that has ended, but for what the ledger holds.
+    Forget { job: String },
     /// Check, compare and decide for all jobs, for ever: what `submit --wait` does for its own. Any number may run.
     Coordinate {
         /// Only answers of these workers count: `NAME PUBLIC_KEY` on each line.
@@ -212,6 +226,25 @@ pub(crate) struct ToFleetArgs {
     pub(crate) way: NatsArgs,
 }
 
+/// The fleet that a daemon is the front door of.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FrontDoorArgs {
+    /// Run nothing here: put what is sent on the fleet at this NATS server, and answer with what comes back.
+    #[arg(long, value_name = "URL", help_heading = "Fleet")]
+    pub(crate) fleet: Option<String>,
+    /// How many workers carry out each run; their outputs are compared, and more than half must agree.
+    #[arg(long, value_name = "N", help_heading = "Fleet", default_value_t = 1, requires = "fleet", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) fleet_replicas: u32,
+    /// How often one more worker is asked, to check the first: `5%` or `0.05`.
+    #[arg(long, value_name = "RATE", help_heading = "Fleet", default_value = "0", requires = "fleet", value_parser = rate)]
+    pub(crate) fleet_audit_rate: f64,
+    /// Only answers of these workers count: `NAME PUBLIC_KEY` on each line. Without it, a worker is known by the key under which it was first seen.
+    #[arg(long, value_name = "FILE", help_heading = "Fleet", requires = "fleet")]
+    pub(crate) fleet_trusted: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) way: NatsArgs,
+}
+
 fn time(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|bad| bad.to_string())?;
     let is_fit = time >= Duration::from_millis(300) && time <= Duration::from_secs(24 * 3600);
@@ -239,6 +272,8 @@ Examples:
   cofferdam fleet drain w1
   cofferdam fleet jobs PAYLOAD-1790000000000-abcdefghi
   cofferdam fleet requeue PAYLOAD-1790000000000-abcdefghi
+  cofferdam fleet cancel PAYLOAD-1790000000000-abcdefghi
+  cofferdam fleet forget PAYLOAD-1790000000000-abcdefghi
   cofferdam fleet coordinate --trusted workers.txt";
 
 #[cfg(test)]

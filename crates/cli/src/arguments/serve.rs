@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::fleet::FrontDoorArgs;
 use crate::config::{OVERCOMMIT, ServeKey, check_serve};
 
 /// Serve HTTP: run commands and payloads for others, with a queue, live output and history.
@@ -92,6 +93,8 @@ pub(crate) struct ServeArgs {
     /// Where images run: `native`, unpacked here (default), or `docker`, in containers.
     #[arg(long, value_name = "BACKEND", help_heading = "Images", value_parser = value(ServeKey::ImagePlace))]
     image_backend: Option<String>,
+    #[command(flatten)]
+    pub(crate) front_door: FrontDoorArgs,
     /// Log more; COFFERDAM_LOG says what exactly [env: COFFERDAM_LOG].
     #[arg(long)]
     debug: bool,
@@ -216,6 +219,7 @@ Examples:
 
   cofferdam token create ci && cofferdam serve --listen 0.0.0.0:8080
   cofferdam serve --image 'python:*' --image registry.example/tool@sha256:…
+  cofferdam serve --fleet nats://127.0.0.1:4222 --fleet-replicas 3
   cofferdam serve --control-plane https://plane.example.com --control-plane-token-file /run/secrets/plane
 
 Exit code: 143 after SIGTERM, 130 after Ctrl-C, 125 when it could not start.";

@@ -27,16 +27,20 @@ pub(super) async fn connected(
     wanted: Option<Settings>,
 ) -> Result<Fleet, Failure> {
     policy::refuse(policy::in_force(places)?, [Deed::Daemon(url)])?;
-    let address = Address {
-        url: url.to_owned(),
-        credentials: way.nats_creds.clone(),
-        ca: way.nats_ca.clone(),
-        client: way.nats_cert.clone().zip(way.nats_key.clone()),
-    };
-    Ok(Fleet::connect(&address, wanted).await?)
+    Ok(Fleet::connect(&address(url, way), wanted).await?)
 }
 
-pub(super) fn trust(file: Option<&Path>) -> Result<Trust, Failure> {
+pub(crate) fn address(url: &str, way: &NatsArgs) -> Address {
+    Address {
+        url: url.to_owned(),
+        credentials: way.nats_creds.clone(),
+        nkey: way.nats_nkey.clone(),
+        ca: way.nats_ca.clone(),
+        client: way.nats_cert.clone().zip(way.nats_key.clone()),
+    }
+}
+
+pub(crate) fn trust(file: Option<&Path>) -> Result<Trust, Failure> {
     let Some(file) = file else {
         return Ok(Trust::FirstUse);
     };

@@ -8,6 +8,8 @@ use cofferdam_store::bundle::PublicKey;
 use jiff::Timestamp;
 
 use super::{Case, Coordinator, Trust};
+use crate::cancel::CANCELED;
+use crate::carry::LARGEST_RECORD;
 use crate::error::FleetError;
 use crate::judge::{self, Asked, Published, Rejection};
 use crate::model::{Advert, Carried, Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
@@ -37,6 +39,14 @@ impl Coordinator {
         let key = names::claim_key(&job, slot.number);
         let claim: Option<Seen<Claim>> = store::get(&self.fleet.claims, &key).await?;
         let mut end = self.answered(case, &slot, claim.as_ref()).await?;
+        if end.is_none()
+            && case.record.canceled.is_some()
+            && self.fleet.close_canceled(&job, slot.number).await?
+        {
+            end = Some(SlotEnd::Dead {
+                reason: CANCELED.to_owned(),
+            });
+        }
         if end.is_none() {
             end = self.supervise(case, &slot, claim).await?;
         }
@@ -188,8 +198,27 @@ impl Coordinator {
             used: &used,
             excluded: &excluded,
         };
-        let judged = judge::judge(&asked, worker, &key, &bytes);
-        Ok(judged.map(|envelope| envelope.result_id))
+        let envelope = match judge::judge(&asked, worker, &key, &bytes) {
+            Ok(envelope) => envelope,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        if case.record.request.is_some() {
+            let Some(more) = &published.more else {
+                let evidence = "it does not bring the record of its run".to_owned();
+                return blamed(Offence::MalformedResult, evidence);
+            };
+            let bytes = match self.fleet.fetch_at_most(more, LARGEST_RECORD).await {
+                Ok(bytes) => bytes,
+                Err(FleetError::Damaged { why, .. }) => {
+                    return blamed(Offence::MalformedResult, why);
+                }
+                Err(error) => return Err(error),
+            };
+            if let Err(rejection) = judge::check_record(case.sealed, &envelope, &bytes) {
+                return Ok(Err(rejection));
+            }
+        }
+        Ok(Ok(envelope.result_id))
     }
 
     async fn key_of(&mut self, worker: &str) -> Result<Option<PublicKey>, FleetError> {

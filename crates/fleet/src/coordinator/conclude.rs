@@ -6,6 +6,7 @@ use cofferdam_contract::rules::{Deed, Offence};
 use jiff::Timestamp;
 
 use super::{Case, Coordinator};
+use crate::cancel::CANCELED;
 use crate::error::FleetError;
 use crate::model::{End, EndOutcome, SlotEnd};
 
@@ -67,6 +68,8 @@ fn decide(case: &mut Case<'_>, given: &[Given]) {
     }
     let (outcome, reason) = if is_agreed {
         (EndOutcome::Agreed, None)
+    } else if case.record.canceled.is_some() && given.len() < required {
+        (EndOutcome::Canceled, Some(CANCELED.to_owned()))
     } else if given.len() < required {
         (EndOutcome::Failed, Some(too_few(case, given.len())))
     } else {

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use async_nats::jetstream::{AckKind, Message};
 use cofferdam_contract::seal::Sealed;
+use futures_util::StreamExt as _;
 use jiff::Timestamp;
 
 use super::take::{Step, Taker, consider};
-use super::{Done, Refusal, Shared, Whose};
+use super::{Brought, Refusal, Shared, Whose};
+use crate::carry::LARGEST_REQUEST;
 use crate::coordinator::told;
 use crate::error::FleetError;
 use crate::judge;
-use crate::model::{Claim, ClaimState, Event, FailureKind, Work};
+use crate::model::{Carried, Claim, ClaimState, Event, FailureKind, Work};
 use crate::names;
+use crate::queue::scope_of;
 use crate::store::{self, Seen};
 
 /// Between attempts at what a server that is away cannot take.
@@ -161,13 +164,38 @@ impl Attempt<'_> {
         let (cancel, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(FleetError::talk("cannot make a pipe"))?;
         let mut stop: Option<OwnedFd> = Some(stop);
+        let request = match &self.work.request {
+            Some(request) => Some(fleet.fetch_at_most(request, LARGEST_REQUEST).await?),
+            None => None,
+        };
+        let is_other =
+            |request: &Vec<u8>| !request.is_empty() && sealed.payload().scope != scope_of(request);
+        if request.as_ref().is_some_and(is_other) {
+            let reason = "its request is not what was submitted";
+            claim.state = ClaimState::Dead {
+                reason: reason.to_owned(),
+            };
+            self.bury(key, claim, Some(revision), reason).await?;
+            return Ok(false);
+        }
+        let canceled = names::cancel_subject(&self.work.job);
+        let canceled = fleet.client.subscribe(canceled).await;
+        let mut canceled = canceled.map_err(FleetError::talk("cannot listen"))?;
         let executor = Arc::clone(&self.shared.worker.executor);
-        let mut running = tokio::task::spawn_blocking(move || executor.execute(&sealed, cancel));
+        let mut running = tokio::task::spawn_blocking(move || match request {
+            Some(request) => executor.carry_out(&sealed, &request, cancel),
+            None => executor.execute(&sealed, cancel).map(|done| Brought {
+                done,
+                more: String::new(),
+                files: Vec::new(),
+            }),
+        });
         let beat = fleet.settings.beat();
         let outcome = loop {
             tokio::select! {
                 ended = &mut running => break ended,
                 () = tokio::time::sleep(beat) => {}
+                Some(_) = canceled.next() => {}
             }
             match self.sign_of_life(key, &mut claim, revision).await {
                 Ok(Hold::Ours(next)) => revision = next,
@@ -241,9 +269,12 @@ impl Attempt<'_> {
         key: &str,
         mut claim: Claim,
         mut revision: u64,
-        done: Done,
+        brought: Brought,
     ) -> Result<bool, FleetError> {
+        let done = &brought.done;
         let mut carried = None;
+        let mut more = None;
+        let mut files: Vec<Carried> = Vec::new();
         loop {
             match self.sign_of_life(key, &mut claim, revision).await {
                 Ok(Hold::Ours(next)) => revision = next,
@@ -258,11 +289,35 @@ impl Attempt<'_> {
                 }
             }
             let fleet = &self.shared.worker.fleet;
+            let job = &self.work.job;
+            if let Some(next) = brought.files.get(files.len()) {
+                // One at a time, with a sign of life between them.
+                let Some(contents) = self.shared.worker.executor.contents(next) else {
+                    let refusal = Refusal {
+                        reason: format!("a file that the run left is gone: {next}"),
+                        whose: Whose::Worker,
+                    };
+                    self.refuse(key, claim, revision, refusal).await?;
+                    return Ok(false);
+                };
+                match fleet.carry_bytes(job, &contents).await {
+                    Ok(file) => files.push(file),
+                    Err(_) => self.wait_again().await,
+                }
+                continue;
+            }
+            if more.is_none() && self.work.request.is_some() {
+                more = fleet.carry(job, brought.more.clone()).await.ok();
+            }
             if carried.is_none() {
-                carried = fleet.carry(done.envelope.clone()).await.ok();
+                carried = fleet.carry(job, done.envelope.clone()).await.ok();
             }
             if let Some(envelope) = &carried
-                && self.publish(envelope.clone()).await.is_ok()
+                && more.is_some() == self.work.request.is_some()
+                && self
+                    .publish(envelope.clone(), more.clone(), files.clone())
+                    .await
+                    .is_ok()
             {
                 break;
             }
@@ -273,16 +328,22 @@ impl Attempt<'_> {
         };
         // A coordinator that was faster has written the same.
         let _ = store::swap(&self.shared.worker.fleet.claims, key, &claim, revision).await;
-        self.note("answered", String::new(), done.logs).await;
+        self.note("answered", String::new(), done.logs.clone())
+            .await;
         // Without it the work comes again and is dropped by whoever gets it.
         let _ = self.message.double_ack().await;
         Ok(true)
     }
 
-    async fn publish(&self, envelope: crate::model::Carried) -> Result<(), FleetError> {
+    async fn publish(
+        &self,
+        envelope: Carried,
+        more: Option<Carried>,
+        files: Vec<Carried>,
+    ) -> Result<(), FleetError> {
         let worker = &self.shared.worker;
         let subject = names::result_subject(&self.work.job, self.work.slot, &worker.name);
-        let published = judge::published(&subject, envelope, worker.signer.as_ref());
+        let published = judge::published(&subject, envelope, more, files, worker.signer.as_ref());
         let id = format!("{}.{}.{}", self.work.job, self.work.slot, worker.name);
         let sent = worker
             .fleet

@@ -121,6 +121,7 @@ mod tests {
             payload: Carried::Inline {
                 text: String::new(),
             },
+            request: None,
             excluded: excluded.iter().map(ToString::to_string).collect(),
             deadline: Timestamp::from_second(100).unwrap(),
         }

@@ -1,10 +1,12 @@
 //! Workers that lie are caught, held to account once, and replaced.
 
 use cofferdam_contract::replicas::Outcome;
+use cofferdam_contract::request::BackendName;
 use cofferdam_contract::rules::Offence;
+use cofferdam_fleet::class::Class;
 use cofferdam_fleet::coordinator::{Coordinator, Trust};
 use cofferdam_fleet::model::EndOutcome;
-use cofferdam_fleet::{FleetError, LocalLedger};
+use cofferdam_fleet::{Accepted, Errand, FleetError, LocalLedger, Submission, scope_of};
 use cofferdam_testkit::nats::Nats;
 use jiff::Timestamp;
 use serde_json::json;
@@ -186,5 +188,64 @@ fn a_name_belongs_to_the_key_it_was_first_seen_with_and_strangers_count_for_noth
                 .offences
                 .is_empty()
         );
+    });
+}
+
+#[test]
+fn the_record_of_a_request_is_the_one_that_was_signed_for_and_the_request_the_one_that_was_sealed()
+{
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let request = "what was asked";
+        let sealed = payload(&scope_of(request.as_bytes()), json!({}));
+        let submitted = |job: &'static str, request: &str| Errand {
+            submission: Submission {
+                sealed: &sealed,
+                class: Class::of(&sealed, BackendName::Native),
+                tenant: "t",
+                replicas: 1,
+                audited: false,
+            },
+            job,
+            request: request.to_owned(),
+        };
+        let mut coordinator = Coordinator::new(&fleet, Trust::FirstUse);
+        let ledger = LocalLedger::new(&fleet);
+        for (job, name, manner) in [
+            ("one", "other", Manner::OtherRecord),
+            ("two", "none", Manner::NoRecord),
+        ] {
+            let liar = hand(&nats, name, manner);
+            fleet.submit_errand(submitted(job, request)).await.unwrap();
+            until("it has lied", || async { liar.runs() == 1 }).await;
+            let honest = hand(&nats, "honest", Manner::Honest);
+            let waited = tokio::time::timeout(crate::world::PATIENCE, coordinator.wait_for(job));
+            let record = waited.await.unwrap().unwrap();
+            assert_eq!(record.end.as_ref().unwrap().workers, ["honest"], "{name}");
+            let standing = ledger.standing(name).await.unwrap();
+            assert_eq!(
+                standing.offences.get(&Offence::MalformedResult),
+                Some(&1),
+                "{name}"
+            );
+            let published = coordinator.published(&record).await.unwrap().unwrap();
+            assert!(published.more.is_some());
+            drop((liar, honest));
+        }
+        // The same name again is the same job; a request that nobody sealed is run by nobody.
+        let again = fleet.submit_errand(submitted("one", "another")).await;
+        assert_eq!(again.unwrap(), Accepted::Before);
+        let honest = hand(&nats, "honest", Manner::Honest);
+        fleet
+            .submit_errand(submitted("three", "what nobody sealed"))
+            .await
+            .unwrap();
+        let waited = tokio::time::timeout(crate::world::PATIENCE, coordinator.wait_for("three"));
+        let end = waited.await.unwrap().unwrap().end.unwrap();
+        assert_eq!(end.outcome, EndOutcome::Failed);
+        let reason = end.reason.unwrap();
+        assert!(reason.contains("not what was submitted"), "{reason}");
+        assert_eq!(honest.runs(), 0);
     });
 }

@@ -7,6 +7,7 @@
     reason = "a test file: what fails here fails the test"
 )]
 
+mod doors;
 mod jobs;
 mod lies;
 mod rounds;

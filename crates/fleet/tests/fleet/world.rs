@@ -6,15 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::canonical;
-use cofferdam_contract::envelope::{ProducedBy, ResultEnvelope, Status, proof_of_work};
+use cofferdam_contract::carried_record::CarriedRecord;
+use cofferdam_contract::ending::Ending;
+use cofferdam_contract::envelope::{Answerer, ProducedBy, ResultEnvelope, Status, proof_of_work};
 use cofferdam_contract::ids::Entropy;
 use cofferdam_contract::receipt::{Receipt, Statement};
+use cofferdam_contract::record::{CapturedStream, FinishedRun, RunRecord};
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::seal::{Draft, Sealed};
+use cofferdam_contract::usage::Usage;
 use cofferdam_fleet::class::{Capabilities, Class};
 use cofferdam_fleet::coordinator::{Coordinator, Trust};
 use cofferdam_fleet::model::{JobRecord, Settings};
-use cofferdam_fleet::worker::{Done, Executor, Refusal, Whose, Worker};
+use cofferdam_fleet::worker::{Brought, Done, Executor, Refusal, Whose, Worker};
 use cofferdam_fleet::{Accepted, Address, Fleet, FleetError, Sign, Submission};
 use cofferdam_store::bundle::SigningKey;
 use cofferdam_testkit::nats::Nats;
@@ -190,6 +194,10 @@ pub(crate) enum Manner {
     OverLimits,
     /// It says that it cannot.
     Refuses,
+    /// The record of a request's run is not the one that it signed for.
+    OtherRecord,
+    /// The record of a request's run does not come at all.
+    NoRecord,
 }
 
 pub(crate) struct Scripted {
@@ -242,6 +250,61 @@ impl Executor for Scripted {
             logs: envelope.logs,
         })
     }
+
+    fn carry_out(
+        &self,
+        sealed: &Sealed,
+        request: &[u8],
+        _cancel: OwnedFd,
+    ) -> Result<Brought, Refusal> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        let run = record(std::str::from_utf8(request).unwrap());
+        let by = Answerer {
+            result_id: format!("RESULT-{}", self.name),
+            worker_id: self.name.clone(),
+        };
+        let mut envelope = ResultEnvelope::new(sealed, &run, by).unwrap();
+        sign(sealed, &mut envelope, &Key::of(&self.name).0);
+        let told = match self.manner {
+            Manner::OtherRecord => record("something else"),
+            _ => run,
+        };
+        let more = match self.manner {
+            Manner::NoRecord => "{}".to_owned(),
+            _ => json!({ "record": CarriedRecord::of(&told) }).to_string(),
+        };
+        Ok(Brought {
+            done: Done {
+                envelope: serde_json::to_string(&envelope).unwrap(),
+                logs: Vec::new(),
+            },
+            more,
+            files: Vec::new(),
+        })
+    }
+}
+
+/// What a worker that runs a request brings with it.
+fn record(output: &str) -> RunRecord {
+    let now = Timestamp::now();
+    RunRecord::new(FinishedRun {
+        run_id: "run".into(),
+        backend: BackendName::Native,
+        ending: Ending::Exited { code: 0 },
+        stdout: CapturedStream::new(output.as_bytes(), u64::try_from(output.len()).unwrap()),
+        stderr: CapturedStream::new(b"", 0),
+        result: None,
+        usage: Usage {
+            wall: Duration::from_millis(5),
+            ..Usage::default()
+        },
+        enforced_by: Default::default(),
+        isolation: Default::default(),
+        denials: Vec::new(),
+        changes: None,
+        started_at: now,
+        ended_at: now,
+    })
 }
 
 /// As long as it takes, or until it is ended.

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::envelope::ResultEnvelope;
 use cofferdam_contract::seal::Sealed;
 use cofferdam_store::model::StoredRun;
 use cofferdam_store::{RunId, StoreError};
@@ -272,7 +273,10 @@ async fn envelope(
     id: String,
 ) -> Result<Response, Fault> {
     let making = tokio::task::spawn_blocking(move || match &ended.outcome {
-        Outcome::Finished(finished) => payload::envelope(&sealed, &finished.record),
+        Outcome::Finished(finished) => match &finished.envelope {
+            Some(envelope) => Ok(ResultEnvelope::clone(envelope)),
+            None => payload::envelope(&sealed, &finished.record),
+        },
         _ => Err(Fault::internal("the run was lost")),
     });
     let made = making.await;

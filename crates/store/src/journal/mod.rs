@@ -22,7 +22,7 @@ pub(crate) use free::{is_scarce, retire};
 #[cfg(test)]
 pub(crate) use read::writer;
 pub(crate) use read::{Found, look};
-pub use read::{Read, Writer, follow, follow_some, of_run, remove_unborn};
+pub use read::{Read, Writer, follow, follow_some, of_run, remove_unborn, remove_unfinished};
 pub use write::{Journal, Room};
 
 use std::path::PathBuf;

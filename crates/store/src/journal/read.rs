@@ -97,6 +97,19 @@ pub fn remove_unborn(dir: &DataDir, run: RunId) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Removes a journal whose writer was killed in the middle of taking in what is known elsewhere, so that it is taken in again and whole. For whoever knows that nobody else writes it.
+pub fn remove_unfinished(dir: &DataDir, run: RunId) -> Result<(), StoreError> {
+    let path = super::path(dir, run);
+    match look(&path) {
+        Ok(Found::Left(read)) if read.closing.is_none() => {
+            std::fs::remove_file(&path).map_err(StoreError::io("remove", &path))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(StoreError::io("read", &path)(error)),
+    }
+}
+
 /// Whether this could be the beginning of a journal: nothing, part of the magic, or part of a first frame.
 fn is_beginning(file: &mut File) -> io::Result<bool> {
     let size = file.metadata()?.len();

@@ -310,6 +310,23 @@ fn what_had_not_begun_makes_place_and_what_had_stays() {
 }
 
 #[test]
+fn what_was_half_taken_in_makes_place_and_what_is_whole_or_being_written_stays() {
+    let Place { dir, id, .. } = &place().unwrap();
+    remove_unfinished(dir, *id).unwrap();
+    let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
+    journal.output(Stream::Stdout, b"half\n");
+    remove_unfinished(dir, *id).unwrap();
+    assert!(path(dir, *id).exists(), "somebody writes it");
+    drop(journal);
+    remove_unfinished(dir, *id).unwrap();
+    assert!(!path(dir, *id).exists());
+    let journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
+    journal.finish(closing()).unwrap();
+    remove_unfinished(dir, *id).unwrap();
+    assert!(of_run(dir, *id).unwrap().unwrap().closing.is_some());
+}
+
+#[test]
 fn a_journal_that_is_there_is_never_replaced() {
     let Place { dir, id, .. } = &place().unwrap();
     let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();

@@ -71,6 +71,10 @@ impl Served {
         self.address
     }
 
+    pub(in crate::bench) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Nothing runs, nothing waits, and what has run is history.
     /// Also nothing waits in its pool any more, which takes a minute: what is kept ready on purpose is not what a load leaves behind.
     pub(super) fn await_idle(&self) -> Result<(), String> {

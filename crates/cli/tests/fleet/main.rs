@@ -6,125 +6,24 @@
     reason = "a test file: what fails here fails the test"
 )]
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod chance;
+#[allow(dead_code, reason = "the tests of the daemon use the rest")]
+#[path = "../serving/client.rs"]
+mod client;
+mod deploy;
+mod field;
+mod front_door;
+mod partition;
 
+use std::process::Stdio;
+
+use cofferdam_testkit::desk;
 use cofferdam_testkit::desk::{code, json as read, stderr};
 use cofferdam_testkit::nats::Nats;
-use cofferdam_testkit::{Desk, desk};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A process that goes with the test.
-struct Guest(Child);
-
-impl Guest {
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-struct Field {
-    desk: Desk,
-    nats: Nats,
-}
-
-impl Field {
-    fn new(desk: Desk, silence: &str, more: &[&str]) -> Option<Self> {
-        let nats = Nats::start()?;
-        let field = Self { desk, nats };
-        let url = field.nats.url();
-        let quick = [
-            "fleet",
-            "--nats",
-            &url,
-            "init",
-            "--grace",
-            "1s",
-            "--heartbeat-timeout",
-            silence,
-        ];
-        field.desk.ok(&[&quick, more].concat());
-        Some(field)
-    }
-
-    fn worker(&self, name: &str) -> Guest {
-        let url = self.nats.url();
-        let mut command = self.desk.command();
-        command.args(["worker", "--nats", &url, "--name", name, "--slots", "1"]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        Guest(command.spawn().unwrap())
-    }
-
-    /// With these many workers ready.
-    fn ready(&self, count: u64) {
-        self.until("the workers are ready", || {
-            self.fleet(&["status", "--json"])["workers_ready"] == count
-        });
-    }
-
-    fn fleet(&self, args: &[&str]) -> Value {
-        let url = self.nats.url();
-        let done = self.desk.run([&["fleet", "--nats", &url], args].concat());
-        serde_json::from_slice(&done.stdout).unwrap_or(Value::Null)
-    }
-
-    fn submit(&self, payload: &Path, more: &[&str]) -> Command {
-        let mut command = self.desk.command();
-        command
-            .arg("submit")
-            .arg(payload)
-            .args(["--fleet", &self.nats.url(), "--json"])
-            .args(more);
-        command
-    }
-
-    /// What came of a payload, when it has ended.
-    fn wait_for(&self, payload: &Path) -> (i32, Value) {
-        let done = self.submit(payload, &["--wait"]).output().unwrap();
-        read(&done)
-    }
-
-    fn until(&self, what: &str, so: impl Fn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !so() {
-            assert!(
-                Instant::now() < deadline,
-                "{what}: not in time; {}",
-                self.fleet(&["status", "--json"])
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Who holds the first slot of a job.
-    fn holder(&self, job: &str) -> Option<String> {
-        let about = self.fleet(&["jobs", job, "--json"]);
-        Some(
-            about["claims"][0][1]["state"]["held"]["worker"]
-                .as_str()?
-                .to_owned(),
-        )
-    }
-}
-
-fn shell(id: &str, script: &str) -> Value {
-    json!({
-        "payload_id": id, "contract_id": "CONTRACT-1", "scope": "a test", "deadline": "2099-01-01T00:00:00Z",
-        "task": {"kind": "command", "argv": ["/bin/sh", "-c", script]},
-    })
-}
+use field::{Field, Guest, shell};
 
 fn ended(told: &Value) -> (&str, Vec<&str>) {
     let workers = told["end"]["workers"].as_array().unwrap();
@@ -175,6 +74,11 @@ fn two_workers_run_a_payload_their_signed_answers_are_compared_and_sigterm_drain
         about["events"].to_string().contains("seen"),
         "what it logged: {about}"
     );
+    // Checked by a second one although nobody asked for two.
+    let audited = field.desk.seal("a.json", &shell("AUDITED", "echo same"));
+    let more = ["--audit-rate", "100%", "--wait"];
+    let (exit, told) = read(&field.submit(&audited, &more).output().unwrap());
+    assert_eq!((exit, ended(&told)), (0, ("agreed", vec!["w1", "w2"])));
     // A failing program is an answer too.
     let failing = field.desk.seal("f.json", &shell("FAILS", "exit 3"));
     let (exit, told) = field.wait_for(&failing);

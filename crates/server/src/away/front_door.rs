@@ -1,0 +1,346 @@
+//! The daemon as the front door of a fleet: a run is put there under its own id, waited for, checked, and its record taken in here as if it had been made here. A daemon that ends leaves
+//! its work on the fleet; the next one finds it there by its id.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::envelope::ResultEnvelope;
+use cofferdam_contract::ids::Entropy;
+use cofferdam_contract::payload::Purity;
+use cofferdam_contract::request::{BackendName, Network};
+use cofferdam_contract::seal::{Draft, Sealed};
+use cofferdam_contract::task::Task as ContractTask;
+use cofferdam_fleet::class::Class;
+use cofferdam_fleet::coordinator::{Coordinator, Trust};
+use cofferdam_fleet::judge::Published;
+use cofferdam_fleet::model::{Carried, EndOutcome, JobRecord};
+use cofferdam_fleet::{
+    Errand as FleetErrand, Fleet, FleetError, LARGEST, LARGEST_RECORD, Submission, scope_of,
+};
+use cofferdam_store::objects::Objects;
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::brought::Brought;
+use crate::config::FrontDoorConfig;
+use crate::fault::Fault;
+use crate::kept;
+use crate::live::{Finished, Live};
+use crate::random;
+use crate::work::{Place, Work};
+
+/// How a run on the fleet came out.
+#[derive(Debug)]
+pub(crate) enum Away {
+    Finished(Box<Finished>),
+    Failed(Fault),
+    Canceled,
+    /// Its deadline passed before a worker took it.
+    Expired,
+    /// This daemon ends, and the run goes on without it.
+    Left,
+}
+
+/// The way to the fleet.
+#[derive(Debug)]
+pub(crate) struct FrontDoor {
+    fleet: Fleet,
+    handle: Handle,
+    trust: Trust,
+    replicas: u32,
+    audit_rate: f64,
+    leaving: watch::Sender<bool>,
+}
+
+/// Between attempts at what a server that is away cannot do.
+const AGAIN: Duration = Duration::from_millis(200);
+
+impl FrontDoor {
+    pub(crate) fn open(config: &FrontDoorConfig, handle: &Handle) -> Result<Self, FleetError> {
+        let fleet = handle.block_on(Fleet::connect(&config.address, None))?;
+        Ok(Self {
+            fleet,
+            handle: handle.clone(),
+            trust: config.trust.clone(),
+            replicas: config.replicas,
+            audit_rate: config.audit_rate,
+            leaving: watch::Sender::new(false),
+        })
+    }
+
+    /// Whoever waits for something on the fleet stops waiting.
+    pub(crate) fn leave(&self) {
+        self.leaving.send_replace(true);
+    }
+
+    /// Whether the fleet can be talked to.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let status = self.handle.block_on(self.fleet.status());
+        status.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Blocks until it has ended. `began` is called when a worker has taken it.
+    pub(crate) fn carry_out(
+        &self,
+        work: &Work,
+        live: &Live,
+        place: Place<'_>,
+        began: &dyn Fn(),
+    ) -> Away {
+        let going = async {
+            let mut leaving = self.leaving.subscribe();
+            tokio::select! {
+                away = self.go(work, live, place, began) => away,
+                _ = leaving.wait_for(|leaving| *leaving) => Away::Left,
+            }
+        };
+        self.handle.block_on(going)
+    }
+
+    async fn go(&self, work: &Work, live: &Live, place: Place<'_>, began: &dyn Fn()) -> Away {
+        let job = live.id.to_string();
+        let submitted = tokio::select! {
+            submitted = self.submit(work, live, &job) => submitted,
+            () = live.cancel.asked() => {
+                // It may be there all the same.
+                return match self.until_heard(|| self.fleet.cancel(&job)).await {
+                    Ok(()) => self.awaited(work, live, &job, place, began).await,
+                    Err(_) => Away::Canceled,
+                };
+            }
+        };
+        match submitted {
+            Ok(()) => self.awaited(work, live, &job, place, began).await,
+            Err(away) => away,
+        }
+    }
+
+    async fn submit(&self, work: &Work, live: &Live, job: &str) -> Result<(), Away> {
+        let (sealed, request) = match (&work.sealed, &work.errand) {
+            (Some(sealed), _) => (Sealed::clone(sealed), String::new()),
+            (None, Some(sent)) => {
+                let sealed = seal(work, live, &sent.text).map_err(Away::Failed)?;
+                (sealed, sent.text.clone())
+            }
+            (None, None) => {
+                return Err(Away::Failed(Fault::internal("nothing can be sent of it")));
+            }
+        };
+        let mut class = Class::of(&sealed, backend(&sealed));
+        if let Some(sent) = &work.errand {
+            class.language.clone_from(&sent.language);
+        }
+        let is_compared = sealed.payload().purity != Purity::Varies;
+        let wanted = || FleetErrand {
+            submission: Submission {
+                sealed: &sealed,
+                class: class.clone(),
+                tenant: &live.tenant,
+                replicas: if is_compared { self.replicas } else { 1 },
+                audited: is_compared && is_audited(self.audit_rate),
+            },
+            job,
+            request: request.clone(),
+        };
+        loop {
+            match self.fleet.submit_errand(wanted()).await {
+                Ok(_) => return Ok(()),
+                Err(FleetError::Talk { .. }) if Instant::now() < live.deadline => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Err(FleetError::Talk { .. }) => return Err(Away::Expired),
+                Err(error) => return Err(Away::Failed(fault(&error))),
+            }
+        }
+    }
+
+    async fn awaited(
+        &self,
+        work: &Work,
+        live: &Live,
+        job: &str,
+        place: Place<'_>,
+        began: &dyn Fn(),
+    ) -> Away {
+        let mut coordinator = Coordinator::new(&self.fleet, self.trust.clone());
+        let record = {
+            let mut ended = std::pin::pin!(coordinator.wait_for(job));
+            let mut taken = std::pin::pin!(self.fleet.until_taken(job));
+            let mut canceled = std::pin::pin!(async {
+                live.cancel.asked().await;
+                // Whatever it says: it has ended then, or will have.
+                let _ = self.until_heard(|| self.fleet.cancel(job)).await;
+            });
+            let (mut is_taken, mut is_canceled) = (false, false);
+            loop {
+                tokio::select! {
+                    ended = &mut ended => break ended,
+                    () = &mut taken, if !is_taken => {
+                        is_taken = true;
+                        began();
+                    }
+                    () = &mut canceled, if !is_canceled => is_canceled = true,
+                }
+            }
+        };
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => return Away::Failed(fault(&error)),
+        };
+        let end = record.end.as_ref();
+        let reason = end.and_then(|end| end.reason.clone()).unwrap_or_default();
+        let away = match end.map(|end| end.outcome) {
+            Some(EndOutcome::Agreed) => {
+                match self.take_in(&coordinator, &record, work, live, place).await {
+                    Ok(finished) => Away::Finished(Box::new(finished)),
+                    Err(fault) => Away::Failed(fault),
+                }
+            }
+            Some(EndOutcome::Canceled) => Away::Canceled,
+            Some(EndOutcome::Failed) if Timestamp::now() > record.deadline => Away::Expired,
+            Some(EndOutcome::Disputed) => {
+                Away::Failed(Fault::coded(ErrorCode::EnvelopeInvalid, reason))
+            }
+            Some(EndOutcome::Failed) | None => {
+                Away::Failed(Fault::coded(ErrorCode::BackendUnavailable, reason))
+            }
+        };
+        // What is taken in is here; the rest goes with its age.
+        if let Err(error) = self.fleet.release(&record).await {
+            tracing::warn!(%error, "what a run had on the fleet could not be removed");
+        }
+        away
+    }
+
+    /// The record, with its files, becomes one of this history.
+    async fn take_in(
+        &self,
+        coordinator: &Coordinator,
+        record: &JobRecord,
+        work: &Work,
+        live: &Live,
+        place: Place<'_>,
+    ) -> Result<Finished, Fault> {
+        let failed = |error: FleetError| fault(&error);
+        let published = self.until_heard(|| coordinator.published(record)).await;
+        let published = published
+            .map_err(failed)?
+            .ok_or_else(|| Fault::internal("a job that was agreed on has no answer"))?;
+        let envelope = self.fetched(&published.envelope, LARGEST).await?;
+        let envelope: ResultEnvelope = serde_json::from_slice(&envelope)
+            .map_err(|error| Fault::coded(ErrorCode::EnvelopeInvalid, error.to_string()))?;
+        let more = published.more.as_ref();
+        let more = more.ok_or_else(|| Fault::internal("an answer has no record"))?;
+        let more = self.fetched(more, LARGEST_RECORD).await?;
+        let mut brought: Brought = serde_json::from_slice(&more).map_err(|error| {
+            let detail = format!("what a worker sent cannot be read: {error}");
+            Fault::coded(ErrorCode::EnvelopeInvalid, detail)
+        })?;
+        brought.hold_to(place.kept.artifacts);
+        self.keep_files(&brought, &published, place).await?;
+        let mut finished = brought.finished();
+        finished.record.run_id = live.id.to_string();
+        let name = envelope.worker_id.clone();
+        finished.record.isolation.insert("worker".to_owned(), name);
+        kept::keep_whole(place, live, work, &mut finished);
+        finished.envelope = work.sealed.is_some().then(|| Box::new(envelope));
+        Ok(finished)
+    }
+
+    async fn keep_files(
+        &self,
+        brought: &Brought,
+        published: &Published,
+        place: Place<'_>,
+    ) -> Result<(), Fault> {
+        let lies: HashMap<String, &Carried> = published
+            .files
+            .iter()
+            .filter_map(|carried| match carried {
+                Carried::Object { sha256, .. } => Some((sha256.hex(), carried)),
+                Carried::Inline { .. } => None,
+            })
+            .collect();
+        let objects = Objects::open(place.dir);
+        let most = place.kept.artifacts.unwrap_or_default().per_file.get();
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        for digest in brought.digests() {
+            let Some(carried) = lies.get(&digest) else {
+                let detail = "a worker names a file and did not send it";
+                return Err(Fault::coded(ErrorCode::EnvelopeInvalid, detail));
+            };
+            // Its digest is checked on the way.
+            let contents = self.fetched(carried, most).await?;
+            objects.put(&contents)?;
+        }
+        Ok(())
+    }
+
+    async fn fetched(&self, carried: &Carried, most: usize) -> Result<Vec<u8>, Fault> {
+        let fetched = self.until_heard(|| self.fleet.fetch_at_most(carried, most));
+        fetched.await.map_err(|error| fault(&error))
+    }
+
+    /// A server that is away is waited for.
+    async fn until_heard<T, F: Future<Output = Result<T, FleetError>>>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<T, FleetError> {
+        loop {
+            match ask().await {
+                Err(FleetError::Talk { .. }) => tokio::time::sleep(AGAIN).await,
+                other => return other,
+            }
+        }
+    }
+}
+
+fn backend(sealed: &Sealed) -> BackendName {
+    match &sealed.payload().task {
+        ContractTask::Wasm(_) => BackendName::Wasm,
+        ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => {
+            BackendName::Native
+        }
+    }
+}
+
+/// Nobody knows before which ones are checked.
+fn is_audited(rate: f64) -> bool {
+    let [a, b, c, d, ..] = random::bytes::<16>();
+    f64::from(u32::from_le_bytes([a, b, c, d])) / f64::from(u32::MAX) < rate
+}
+
+/// A payload that stands for a request. Its limits bound all of it, compiling included; what the run itself is held to is in the request.
+fn seal(work: &Work, live: &Live, request: &str) -> Result<Sealed, Fault> {
+    let internal = |problem: String| Fault::internal(format!("it cannot be sealed: {problem}"));
+    let now = Timestamp::now();
+    let left = live.deadline.saturating_duration_since(Instant::now());
+    let deadline = now.checked_add(left.max(Duration::from_secs(1)));
+    let deadline = deadline.map_err(|error| internal(error.to_string()))?;
+    let most = work.outer_limits();
+    // As JSON a byte can take six.
+    let output = most.output_bytes.saturating_mul(6).min(8 << 20) / 1024 + 1;
+    let draft = json!({
+        "payload_id": format!("RUN-{}", live.id),
+        "contract_id": "cofferdam-front-door",
+        "scope": scope_of(request.as_bytes()),
+        "deadline": deadline.to_string(),
+        "task": {"kind": "command", "argv": live.command},
+        "max_runtime_seconds": most.wall_time.as_secs_f64(),
+        "max_cpu_seconds": most.cpu_time.as_secs_f64(),
+        "max_memory_mb": most.memory_bytes.div_ceil(1 << 20),
+        "max_output_size_kb": output,
+        "network_allowed": work.network != Network::Denied,
+    });
+    let draft = Draft::from_value(draft).map_err(|found| internal(found.to_string()))?;
+    let sealed = draft.seal(now, Entropy(random::bytes()));
+    sealed.map_err(|found| internal(found.to_string()))
+}
+
+fn fault(error: &FleetError) -> Fault {
+    tracing::warn!(%error, "the fleet");
+    Fault::coded(error.code(), error.to_string())
+}
