@@ -8,6 +8,7 @@
     reason = "a fixture that cannot do its work fails the test, with the reason"
 )]
 
+pub mod anvil;
 mod clean;
 pub mod desk;
 pub mod docker;

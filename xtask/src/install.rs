@@ -1,5 +1,6 @@
 //! What the tests need from the system, and getting it: Debian packages when root, cargo-nextest, a tester for the daemon's API, and a guest to boot.
 
+mod chain;
 mod dotnet;
 mod guest;
 mod managers;
@@ -8,6 +9,7 @@ mod schemathesis;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub(crate) use chain::{chain_best_effort, solidity_compiler};
 pub(crate) use dotnet::dotnet_best_effort;
 pub(crate) use guest::guest_best_effort;
 pub(crate) use managers::managers_best_effort;

@@ -7,6 +7,7 @@
 
 mod bench;
 mod conformance;
+mod contracts;
 mod determinism;
 mod generate;
 mod install;
@@ -29,6 +30,7 @@ cargo xtask bench peers [--quick] [--rounds N] [--out DIR]
 cargo xtask bench scale [--quick] [--out DIR]
                                      measure a run as their number grows; writes docs/benchmarks/scale.{json,svg}
 cargo xtask conformance              run hostile programs against every backend; writes docs/conformance.md
+cargo xtask contracts [--check]      compile contracts/ and write what came of it, or only say whether that is current
 cargo xtask determinism              run programs twice in worlds that differ; writes the table in docs/determinism.md
 cargo xtask help                     this text
 ";
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["conformance"] => conformance::run(&root),
         ["determinism"] => determinism::run(&root),
+        ["contracts"] => contracts::run(&root, generate::Mode::Write),
+        ["contracts", "--check"] => contracts::run(&root, generate::Mode::Check),
         ["generate"] => generate::run(&root, generate::Mode::Write),
         ["generate", "--check"] => generate::run(&root, generate::Mode::Check),
         ["bench", "scale", flags @ ..] => bench::scale::Options::parse(flags)

@@ -17,6 +17,7 @@ pub(crate) fn run(root: &Path, nextest_args: &[&str]) -> Result<(), String> {
         install::schemathesis_best_effort(root)?;
         install::dotnet_best_effort(root)?;
         install::managers_best_effort(root)?;
+        install::chain_best_effort(root)?;
         install::guest_best_effort(root)
     })?;
     step("formatting", || {

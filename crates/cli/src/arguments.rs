@@ -2,6 +2,7 @@
 
 pub(crate) mod bundle;
 pub(crate) mod cache;
+pub(crate) mod chain;
 pub(crate) mod fleet;
 pub(crate) mod golden;
 pub(crate) mod history;
@@ -86,6 +87,8 @@ pub(crate) enum Verb {
     Worker(Box<fleet::WorkerArgs>),
     Fleet(Box<fleet::FleetArgs>),
     Ledger(Box<fleet::LedgerArgs>),
+    Chain(Box<chain::ChainArgs>),
+    Demo(Box<chain::DemoArgs>),
     Watch(remote::WatchArgs),
     Detect(project::DetectArgs),
     Restore(Box<project::RestoreArgs>),

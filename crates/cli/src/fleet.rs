@@ -1,5 +1,6 @@
 //! `cofferdam fleet` and `cofferdam ledger`: what a fleet does, and who kept its rules.
 
+mod public;
 mod submit;
 pub(crate) mod way;
 mod worker;
@@ -17,14 +18,15 @@ use jiff::Timestamp;
 use serde_json::json;
 
 pub(crate) use submit::submit;
-pub(crate) use worker::worker;
+pub(crate) use way::{runtime, say};
+pub(crate) use worker::{Here, Key, capabilities, worker};
 
 use crate::arguments::Places;
 use crate::arguments::fleet::{FleetArgs, FleetVerb, LedgerArgs, LedgerVerb};
 use crate::failure::{self, Failure, visible};
 use crate::seal::document::Document;
 use crate::seal::pretty;
-use way::{connected, runtime};
+use way::connected;
 
 impl From<FleetError> for Failure {
     fn from(error: FleetError) -> Self {
@@ -39,6 +41,7 @@ pub(crate) fn fleet(args: &FleetArgs, places: &Places) -> Result<ExitCode, Failu
             heartbeat_timeout,
             max_starts,
             rules,
+            public,
             ..
         } => {
             let mut settings = Settings::default();
@@ -51,17 +54,18 @@ pub(crate) fn fleet(args: &FleetArgs, places: &Places) -> Result<ExitCode, Failu
             if let Some(file) = rules {
                 settings.rules = read_rules(file)?;
             }
+            settings.enforcement = public::enforcement(public);
             Some(settings)
         }
         _ => None,
     };
     runtime()?.block_on(async {
         let fleet = connected(&args.server.nats, &args.server.way, places, wanted).await?;
-        done(&args.verb, &fleet).await
+        done(&args.verb, &fleet, places).await
     })
 }
 
-async fn done(verb: &FleetVerb, fleet: &Fleet) -> Result<ExitCode, Failure> {
+async fn done(verb: &FleetVerb, fleet: &Fleet, places: &Places) -> Result<ExitCode, Failure> {
     let text = match verb {
         FleetVerb::Init { json, .. } => match json {
             true => pretty(fleet.settings())?,
@@ -116,9 +120,13 @@ async fn done(verb: &FleetVerb, fleet: &Fleet) -> Result<ExitCode, Failure> {
             fleet.forget(job).await?;
             String::new()
         }
-        FleetVerb::Coordinate { trusted } => {
+        FleetVerb::Coordinate { trusted, settling } => {
             let trust = way::trust(trusted.as_deref())?;
-            Coordinator::new(fleet, trust).coordinate(way::say).await?;
+            let mut coordinator = Coordinator::new(fleet, trust);
+            if let Some(bonds) = public::bonds(fleet, settling, places)? {
+                coordinator = coordinator.with_bonds(bonds);
+            }
+            coordinator.coordinate(way::say).await?;
             String::new()
         }
     };
@@ -135,24 +143,38 @@ fn read_rules(file: &Path) -> Result<Rules, Failure> {
 
 async fn workers(fleet: &Fleet, json: bool) -> Result<String, Failure> {
     let workers = fleet.workers().await?;
+    let ledger = LocalLedger::new(fleet);
+    let mut standings = Vec::new();
+    for worker in &workers {
+        standings.push(ledger.standing(&worker.advert.name).await?);
+    }
     if json {
-        return pretty(&workers);
+        let mut told = json!(workers);
+        for (place, standing) in told.as_array_mut().into_iter().flatten().zip(&standings) {
+            place["reputation"] = json!(standing.reputation);
+        }
+        return pretty(&told);
     }
     let mut text = String::new();
-    for worker in &workers {
+    for (worker, standing) in workers.iter().zip(&standings) {
         let advert = &worker.advert;
         let state = match worker.alive {
             true => format!("{:?}", advert.state).to_lowercase(),
             false => format!("gone for {:.0} s", worker.silent_seconds),
         };
         let line = format!(
-            "{}  {state}  {} of {} slots  {} done  {}, {} MB",
+            "{}  {state}  {} of {} slots  {} done  reputation {}  {}, {} MB{}",
             advert.name,
             advert.running.len(),
             advert.slots,
             advert.done,
+            standing.reputation,
             advert.capabilities.backends.join(","),
-            advert.capabilities.memory_mb
+            advert.capabilities.memory_mb,
+            advert
+                .bond
+                .as_ref()
+                .map_or_else(String::new, |bond| format!("  bond {bond}"))
         );
         text.push_str(&visible(&line));
         text.push('\n');

@@ -5,10 +5,12 @@ mod artifacts;
 mod audit;
 mod burst;
 mod cache;
+mod chain;
 mod completions;
 mod config;
 mod config_show;
 mod containers;
+mod demo;
 mod detect;
 mod doctor;
 mod execute;
@@ -79,6 +81,8 @@ fn main() -> ExitCode {
         Verb::Worker(args) => fleet::worker(&args, places),
         Verb::Fleet(args) => fleet::fleet(&args, &places),
         Verb::Ledger(args) => fleet::ledger(&args, &places),
+        Verb::Chain(args) => chain::chain(&args, &places),
+        Verb::Demo(args) => demo::demo(&args, &places),
         Verb::Watch(args) => remote::watch(&args, places),
         Verb::Detect(args) => detect::detect(&args),
         Verb::Restore(args) => project::restore(*args, places),

@@ -189,6 +189,11 @@ impl Rules {
         Problems::check(found).map(|()| rules)
     }
 
+    /// What a confirmed answer adds to the reputation.
+    pub const fn success_reputation(&self) -> i16 {
+        self.success_reputation
+    }
+
     pub fn action(&self, offence: Offence) -> Action {
         let known = self.actions.get(&offence).copied();
         known.unwrap_or(offence.default_action())

@@ -5,6 +5,7 @@ mod attend;
 mod conclude;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::rules::{Deed, Entry, Offence};
@@ -19,6 +20,7 @@ use crate::judge::Published;
 use crate::ledger::{Enforcer, LocalLedger};
 use crate::model::{Event, Held, JobRecord};
 use crate::names;
+use crate::public::Bonds;
 use crate::store;
 use crate::supervise::Watched;
 
@@ -73,6 +75,20 @@ impl Coordinator {
             keys: HashMap::new(),
             looked: Instant::now(),
         }
+    }
+
+    /// Has bonds told of what is decided, and asked before an answer counts.
+    #[must_use]
+    pub fn with_bonds(mut self, bonds: Arc<dyn Bonds>) -> Self {
+        let local = LocalLedger::new(&self.fleet);
+        self.enforcer = Enforcer::Public { local, bonds };
+        self
+    }
+
+    /// Where bonds decide and we cannot ask about them, others do: we only look.
+    fn only_looks(&self) -> bool {
+        let has_bonds = matches!(self.enforcer, Enforcer::Public { .. });
+        self.fleet.settings.enforcement.is_public() && !has_bonds
     }
 
     /// Sees to one job until it has ended and everything about it is settled. A server that is away is waited for.
@@ -164,6 +180,9 @@ impl Coordinator {
     pub async fn tend(&mut self, job: &str) -> Result<Option<JobRecord>, FleetError> {
         loop {
             let seen = self.fleet.job(job).await?;
+            if self.only_looks() {
+                return Ok(seen.value.end.is_some().then_some(seen.value));
+            }
             if seen.value.end.is_some() {
                 let record = seen.value.clone();
                 if self.settle(seen.value, seen.revision).await? {
@@ -195,7 +214,7 @@ impl Coordinator {
             let swapped = store::swap(&self.fleet.jobs, &key, &case.record, seen.revision).await?;
             if swapped.is_some() {
                 // At once, so that an offender gets nothing more while the job goes on.
-                self.enforcer.settle(&case.record.entries).await?;
+                self.enforcer.settle_record(&case.record).await?;
                 self.tell(&seen.value, &case.record).await;
             }
         }
@@ -205,7 +224,7 @@ impl Coordinator {
     async fn settle(&mut self, mut record: JobRecord, revision: u64) -> Result<bool, FleetError> {
         let key = names::token(&record.job);
         if !record.settled {
-            self.enforcer.settle(&record.entries).await?;
+            self.enforcer.settle_record(&record).await?;
             record.settled = true;
             let swapped = store::swap(&self.fleet.jobs, &key, &record, revision).await?;
             if swapped.is_none() {

@@ -1,5 +1,7 @@
 //! Who carries out what the rules say. LOCAL: standings in a bucket of the fleet, with quarantines that expire and can be lifted. Other enforcers have their place in [`Enforcer`].
 
+use std::sync::Arc;
+
 use cofferdam_contract::rules::{Counted, Deed, Entry, Standing};
 use jiff::Timestamp;
 
@@ -7,18 +9,24 @@ use crate::connect::Fleet;
 use crate::error::FleetError;
 use crate::model::Held;
 use crate::names;
+use crate::public::Bonds;
 use crate::store::{self, Seen};
 
 /// Who settles what is held for or against a worker. Every one of them counts an entry once, however often it is told.
 #[derive(Debug)]
 pub enum Enforcer {
     Local(LocalLedger),
+    /// Bonds too.
+    Public {
+        local: LocalLedger,
+        bonds: Arc<dyn Bonds>,
+    },
 }
 
 impl Enforcer {
     pub async fn settle(&self, held: &[Held]) -> Result<(), FleetError> {
         match self {
-            Self::Local(ledger) => {
+            Self::Local(ledger) | Self::Public { local: ledger, .. } => {
                 for held in held {
                     ledger.count(&held.worker, held.entry.clone()).await?;
                 }
@@ -43,6 +51,10 @@ impl LocalLedger {
         Self {
             fleet: fleet.clone(),
         }
+    }
+
+    pub(crate) const fn fleet(&self) -> &Fleet {
+        &self.fleet
     }
 
     pub async fn standing(&self, worker: &str) -> Result<Standing, FleetError> {

@@ -228,6 +228,9 @@ pub struct Advert {
     pub started_at: Timestamp,
     pub seen_at: Timestamp,
     pub done: u64,
+    /// The account whose bond stands for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bond: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,6 +257,23 @@ pub struct Settings {
     pub max_replacements: u32,
     pub keep_results_hours: u64,
     pub rules: Rules,
+    pub enforcement: Enforcement,
+}
+
+/// Who carries out what the rules say.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Enforcement {
+    /// The fleet itself: quarantine.
+    #[default]
+    Local,
+    /// A contract too: bonds on a chain, and its word before a run has network.
+    Public {
+        chain_id: u64,
+        contract: String,
+        /// In wei: a number as text, since it may be larger than JSON's.
+        minimum_bond: String,
+    },
 }
 
 impl Default for Settings {
@@ -265,6 +285,7 @@ impl Default for Settings {
             max_replacements: 1,
             keep_results_hours: 7 * 24,
             rules: Rules::default(),
+            enforcement: Enforcement::Local,
         }
     }
 }

@@ -89,6 +89,8 @@ pub struct Worker {
     pub engine: String,
     pub capabilities: Capabilities,
     pub signer: Arc<dyn Sign>,
+    /// The account whose bond stands for it.
+    pub bond: Option<String>,
     pub executor: Arc<dyn Executor>,
 }
 
@@ -268,6 +270,7 @@ impl Loop {
             started_at: self.started_at,
             seen_at: Timestamp::now(),
             done: self.done,
+            bond: worker.bond.clone(),
         };
         let key = format!("worker.{}", names::token(&worker.name));
         store::put(&worker.fleet.workers, &key, &advert).await

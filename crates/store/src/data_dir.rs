@@ -11,6 +11,7 @@
 //! daemon.lock       held by the daemon that uses this directory
 //! daemon.session    the session that the daemon reports for, until it has said that it ends
 //! outbox.db         what is still to be told to others (SQLite, WAL)
+//! settlements.db    what is still to be settled on a chain (SQLite, WAL); settlements.lock is held by who does it
 //! couriers/ID.lock  locked for as long as a process that tells it lives
 //! audit-head        the last entry of the audit chain, kept apart from the chain
 //! work/ID/          the private workspace of a run that brought its files with it
@@ -79,6 +80,11 @@ impl DataDir {
 
     pub fn outbox(&self) -> PathBuf {
         self.path.join("outbox.db")
+    }
+
+    /// What was decided and is to be settled on a chain.
+    pub fn settlements(&self) -> PathBuf {
+        self.path.join("settlements.db")
     }
 
     pub fn couriers(&self) -> PathBuf {

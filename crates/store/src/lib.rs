@@ -23,6 +23,7 @@ pub mod objects;
 pub mod outbox;
 pub mod private_dir;
 pub mod results;
+pub mod settlements;
 pub mod sift;
 mod sqlite;
 pub mod upkeep;

@@ -6,7 +6,7 @@ use super::Finding;
 use super::tree::{SourceFile, Tree};
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     (CONTRACT, &[]),
     (SYS, &[]),
     (OBSERVE, &[]),
@@ -20,6 +20,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     (WORKSHOP, &[CONTRACT, STORE, ENGINE, PROJECT]),
     (CALLBACK, &[CONTRACT, STORE]),
     (WASM, &[CONTRACT, ENGINE]),
+    (CHAIN, &[CONTRACT, STORE]),
     (FLEET, &[CONTRACT, STORE]),
     (
         SERVER,
@@ -31,8 +32,8 @@ const ARROWS: [(&str, &[&str]); 17] = [
     (
         "cofferdam",
         &[
-            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, FLEET, SERVER, OBSERVE,
-            DOCKER, IMAGES, WASM, WORKSHOP,
+            CONTRACT, SYS, STORE, ENGINE, TOOLCHAIN, PROJECT, CALLBACK, CHAIN, FLEET, SERVER,
+            OBSERVE, DOCKER, IMAGES, WASM, WORKSHOP,
         ],
     ),
     (TESTKIT, &[]),
@@ -48,6 +49,7 @@ const CALLBACK: &str = "cofferdam-callback";
 const OBSERVE: &str = "cofferdam-observe";
 const DOCKER: &str = "cofferdam-docker";
 const IMAGES: &str = "cofferdam-images";
+const CHAIN: &str = "cofferdam-chain";
 const FLEET: &str = "cofferdam-fleet";
 const WASM: &str = "cofferdam-wasm";
 const WORKSHOP: &str = "cofferdam-workshop";

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use cofferdam_contract::units::parse_duration;
 
 use super::HistoryArgs;
+use super::chain::{BondArgs, PublicArgs, SettlingArgs};
 use super::network::NetworkArgs;
 use crate::execute;
 
@@ -92,6 +93,8 @@ pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
     #[command(flatten)]
+    pub(crate) bond: BondArgs,
+    #[command(flatten)]
     pub(crate) history: HistoryArgs,
 }
 
@@ -121,6 +124,8 @@ pub(crate) enum FleetVerb {
         /// What offences lead to, as JSON; what it does not name keeps its default.
         #[arg(long, value_name = "FILE")]
         rules: Option<PathBuf>,
+        #[command(flatten)]
+        public: PublicArgs,
         /// Print the settings as JSON.
         #[arg(long)]
         json: bool,
@@ -163,6 +168,8 @@ pub(crate) enum FleetVerb {
         /// Only answers of these workers count: `NAME PUBLIC_KEY` on each line.
         #[arg(long, value_name = "FILE")]
         trusted: Option<PathBuf>,
+        #[command(flatten)]
+        settling: SettlingArgs,
     },
 }
 

@@ -15,7 +15,7 @@ use crate::arguments::fleet::NatsArgs;
 use crate::failure::{Failure, visible, without_secrets};
 use crate::policy;
 
-pub(super) fn runtime() -> Result<Runtime, Failure> {
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let built = Builder::new_current_thread().enable_all().build();
     built.map_err(|error| Failure::io(ErrorCode::Internal, "cannot start", &error))
 }
@@ -49,7 +49,7 @@ pub(crate) fn trust(file: Option<&Path>) -> Result<Trust, Failure> {
 }
 
 /// A line for whoever looks after a process that runs for long.
-pub(super) fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     use std::io::Write as _;
     let line = format!("cofferdam: {}\n", visible(&without_secrets(line)));
     let _ = std::io::stderr().write_all(line.as_bytes());

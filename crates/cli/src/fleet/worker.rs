@@ -26,6 +26,7 @@ use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags};
 use tokio::sync::watch;
 
+use super::public::Permission;
 use super::way::{connected, runtime, say};
 use crate::arguments::fleet::WorkerArgs;
 use crate::arguments::{ContainerArgs, HistoryArgs, Places};
@@ -59,15 +60,6 @@ pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Fail
         .collect();
     let workplace = workplace(args, &places, &dir, slots)?;
     let places = Arc::new(places);
-    let executor = Arc::new(Here {
-        workplace,
-        name: args.name.clone(),
-        key: Arc::clone(&key),
-        network: args.network.network(),
-        history: args.history.clone(),
-        places: Arc::clone(&places),
-        dir,
-    });
     let (ask, drain) = watch::channel(false);
     std::thread::spawn(move || {
         let mut fds = [PollFd::new(&signals, PollFlags::IN)];
@@ -78,6 +70,16 @@ pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Fail
     });
     runtime()?.block_on(async {
         let fleet = connected(&args.server.nats, &args.server.way, &places, None).await?;
+        let executor = Arc::new(Here {
+            workplace,
+            name: args.name.clone(),
+            key: Arc::clone(&key),
+            network: args.network.network(),
+            history: args.history.clone(),
+            places: Arc::clone(&places),
+            dir,
+            permission: Permission::of(&fleet, &args.bond.chain, &places)?,
+        });
         let backends = capabilities.backends.join(", ");
         say(&format!(
             "{} takes work for {backends}, {slots} at a time",
@@ -91,6 +93,7 @@ pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Fail
             engine: ENGINE_VERSION.to_owned(),
             capabilities,
             signer: key,
+            bond: args.bond.bond.map(|bond| bond.to_string()),
             executor,
         };
         let done = worker.work(drain, say).await?;
@@ -132,7 +135,17 @@ fn signing(args: &WorkerArgs, dir: &DataDir) -> Result<SigningKey, Failure> {
     Ok(ring.signing(&name)?)
 }
 
-struct Key(SigningKey);
+pub(crate) struct Key(SigningKey);
+
+impl Key {
+    pub(crate) const fn new(key: SigningKey) -> Self {
+        Self(key)
+    }
+
+    pub(crate) const fn signing(&self) -> &SigningKey {
+        &self.0
+    }
+}
 
 impl Sign for Key {
     fn public_key(&self) -> String {
@@ -145,7 +158,7 @@ impl Sign for Key {
 }
 
 /// What `doctor` finds: a backend whose limits are not all held is none.
-fn capabilities() -> Result<Capabilities, Failure> {
+pub(crate) fn capabilities() -> Result<Capabilities, Failure> {
     let report = examined();
     let mut backends = Vec::new();
     if is_fit(&report) {
@@ -217,7 +230,7 @@ fn memory_mb() -> u64 {
 }
 
 /// Runs payloads on this machine.
-struct Here {
+pub(crate) struct Here {
     /// None where no history is kept.
     workplace: Option<Workplace>,
     name: String,
@@ -226,10 +239,12 @@ struct Here {
     history: HistoryArgs,
     places: Arc<Places>,
     dir: DataDir,
+    permission: Permission,
 }
 
 impl Executor for Here {
     fn execute(&self, sealed: &Sealed, cancel: OwnedFd) -> Result<Done, Refusal> {
+        self.permission.ask(sealed)?;
         let answered = self.answer(sealed, &cancel).map_err(refused)?;
         Ok(answered.0)
     }
@@ -240,6 +255,7 @@ impl Executor for Here {
         request: &[u8],
         cancel: OwnedFd,
     ) -> Result<Brought, Refusal> {
+        self.permission.ask(sealed)?;
         let brought = match request {
             [] => self.answer(sealed, &cancel).map(|(done, record)| Brought {
                 done,
@@ -267,6 +283,28 @@ fn refused(failure: Failure) -> Refusal {
 }
 
 impl Here {
+    /// One that gives no network and keeps no history.
+    pub(crate) fn plain(
+        name: &str,
+        key: Arc<Key>,
+        places: Places,
+        dir: DataDir,
+    ) -> Self {
+        Self {
+            workplace: None,
+            name: name.to_owned(),
+            key,
+            network: Network::Denied,
+            history: HistoryArgs {
+                no_history: true,
+                ..HistoryArgs::default()
+            },
+            places: Arc::new(places),
+            dir,
+            permission: Permission::NotNeeded,
+        }
+    }
+
     /// A request of a daemon, by the path that the daemon itself would take.
     fn errand(
         &self,

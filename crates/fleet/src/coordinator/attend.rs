@@ -153,6 +153,9 @@ impl Coordinator {
         if !judge::is_signed(&key, subject, &published) {
             return nobodys("its worker has not signed it");
         }
+        if let Some(why) = self.enforcer.unfit(worker, &key).await? {
+            return nobodys(&why);
+        }
         let blamed = |offence, evidence: String| {
             Ok(Err(Rejection {
                 offence: Some(offence),

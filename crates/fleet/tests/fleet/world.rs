@@ -360,6 +360,7 @@ pub(crate) fn hand(nats: &Nats, name: &str, manner: Manner) -> Hand {
                         ..Capabilities::default()
                     },
                     signer: Arc::new(Key::of(&name)),
+                    bond: None,
                     executor: Arc::new(Scripted {
                         name: name.clone(),
                         manner,

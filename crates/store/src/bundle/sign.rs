@@ -194,6 +194,11 @@ impl PublicKey {
         self.0.verify_strict(message, &signature).is_ok()
     }
 
+    /// The key itself.
+    pub fn bytes(&self) -> [u8; 32] {
+        self.0.to_bytes()
+    }
+
     /// The first 16 hexadecimal digits of the SHA-256 over the key's bytes.
     pub fn id(&self) -> String {
         let digest = cofferdam_contract::canonical::Digest::of(self.0.as_bytes());

@@ -1,0 +1,207 @@
+//! The bonds behind a fleet: whether a worker has enough at stake, what was decided about it, and the thread that brings that onto the chain.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cofferdam_chain::{
+    Address, B256, ChainError, Decision, HowLong, Key, Ledger, Node, Policy, Settler, settlement_id,
+};
+use cofferdam_contract::canonical::{self, Digest};
+use cofferdam_contract::rules::{Deed, Rules};
+use cofferdam_fleet::model::Enforcement;
+use cofferdam_fleet::public::{Bonds, Decided};
+use cofferdam_store::DataDir;
+use cofferdam_store::bundle::PublicKey;
+use cofferdam_store::settlements::{Sender, Settlements};
+use jiff::Timestamp;
+
+use crate::failure::Failure;
+
+/// How long what the chain said of an account is believed.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// The chain that a fleet's rules are enforced on.
+#[derive(Debug)]
+pub(crate) struct OnChain {
+    ledger: Ledger,
+    outbox: Arc<Settlements>,
+    rules: Rules,
+    minimum_bond: u128,
+    seen: Mutex<HashMap<Address, (Instant, Option<String>)>>,
+}
+
+/// A digest as the chain writes it.
+pub(crate) fn on_chain(digest: &Digest) -> B256 {
+    digest.hex().parse().unwrap_or_default()
+}
+
+/// The contract of a fleet, if its rules are enforced on a chain.
+pub(crate) fn ledger(rpc: &str, enforcement: &Enforcement) -> Result<Option<Ledger>, ChainError> {
+    let Enforcement::Public {
+        chain_id, contract, ..
+    } = enforcement
+    else {
+        return Ok(None);
+    };
+    let address = contract.parse().map_err(|_| ChainError::Malformed {
+        what: "the contract in the fleet's settings".to_owned(),
+        why: format!("`{contract}` is no address"),
+    })?;
+    Ledger::open(Node::at(rpc), address, Some(*chain_id)).map(Some)
+}
+
+impl OnChain {
+    pub(crate) fn new(
+        ledger: Ledger,
+        dir: &DataDir,
+        rules: Rules,
+        minimum_bond: u128,
+    ) -> Result<Self, Failure> {
+        let outbox = Settlements::open(dir, &ledger.place().to_string())?;
+        Ok(Self {
+            ledger,
+            outbox: Arc::new(outbox),
+            rules,
+            minimum_bond,
+            seen: Mutex::default(),
+        })
+    }
+
+    pub(crate) const fn outbox(&self) -> &Arc<Settlements> {
+        &self.outbox
+    }
+
+    /// Why an account does not stand for this worker.
+    fn lacks(&self, account: Address, key: &PublicKey) -> Result<Option<String>, ChainError> {
+        let found = self.ledger.account(account)?;
+        if found.identity != Some(B256::from(key.bytes())) {
+            return Ok(Some(format!("the bond {account} does not stand for it")));
+        }
+        let has = found.stake_wei.saturating_sub(found.leaving_wei);
+        Ok((has < self.minimum_bond).then(|| {
+            format!(
+                "its bond {account} is {has} wei, and {} are asked for",
+                self.minimum_bond
+            )
+        }))
+    }
+
+    fn decision(&self, decided: &Decided, account: Address) -> Option<Decision> {
+        let named = (decided.worker.as_str(), account);
+        let entry = &decided.entry;
+        match entry.what {
+            Deed::Confirmed => Some(Decision::confirmation(
+                named,
+                &decided.job,
+                self.rules.success_reputation(),
+            )),
+            Deed::Offence(offence) => {
+                let evidence = serde_json::to_value(entry).ok()?;
+                let evidence = Digest::of(&canonical::to_bytes(&evidence).ok()?);
+                let shares: Vec<Address> = decided
+                    .beneficiaries
+                    .iter()
+                    .filter_map(|account| account.parse().ok())
+                    .collect();
+                Some(Decision::penalty(
+                    named,
+                    &decided.job,
+                    (offence, self.rules.action(offence)),
+                    &evidence,
+                    &shares,
+                ))
+            }
+            Deed::Lifted => None,
+        }
+    }
+}
+
+impl Bonds for OnChain {
+    fn unfit(&self, account: Option<&str>, key: &PublicKey) -> Result<Option<String>, String> {
+        let Some(account) = account else {
+            return Ok(Some("it names no bond".to_owned()));
+        };
+        let Ok(address) = account.parse::<Address>() else {
+            return Ok(Some(format!("its bond `{account}` is no account")));
+        };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, known)) = seen.get(&address)
+            && at.elapsed() < FRESH
+        {
+            return Ok(known.clone());
+        }
+        let lacks = self
+            .lacks(address, key)
+            .map_err(|error| error.to_string())?;
+        seen.insert(address, (Instant::now(), lacks.clone()));
+        Ok(lacks)
+    }
+
+    fn take(&self, decided: &[Decided]) -> Result<(), String> {
+        for one in decided {
+            // Who has no bond has nothing to lose here; its quarantine stands.
+            let account = one.account.as_deref().and_then(|text| text.parse().ok());
+            let Some(decision) = account.and_then(|account| self.decision(one, account)) else {
+                continue;
+            };
+            let id = settlement_id(&one.worker, &one.entry.id).to_string();
+            let body = serde_json::to_string(&decision).map_err(|error| error.to_string())?;
+            let put = self.outbox.put(&id, &body, Timestamp::now());
+            put.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// Settles in a thread of its own, as long as this process lives.
+pub(crate) fn settle_in_background(
+    (ledger, outbox): (Ledger, Arc<Settlements>),
+    key: Key,
+    policy: Policy,
+    told: fn(&str),
+) -> Result<(), Failure> {
+    std::thread::Builder::new()
+        .name("settler".to_owned())
+        .spawn(move || {
+            let Some(_sender) = sender(&outbox, told) else {
+                return;
+            };
+            let settler = Settler::new(ledger, key, outbox, policy);
+            let wait = |pause: Duration| {
+                std::thread::sleep(pause);
+                true
+            };
+            if let Err(error) = settler.run(HowLong::ForEver, told, wait) {
+                told(&format!("nothing is settled any more: {error}"));
+            }
+        })
+        .map(drop)
+        .map_err(|error| {
+            Failure::io(
+                cofferdam_contract::codes::ErrorCode::Internal,
+                "cannot start the thread that settles",
+                &error,
+            )
+        })
+}
+
+/// Waits for its turn: when the process that settles now ends, this one goes on.
+fn sender(outbox: &Settlements, told: fn(&str)) -> Option<Sender> {
+    let mut is_told = false;
+    loop {
+        match outbox.sender() {
+            Ok(Some(sender)) => return Some(sender),
+            Ok(None) if !is_told => {
+                told("another process settles from this data directory");
+                is_told = true;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                told(&format!("nothing is settled: {error}"));
+                return None;
+            }
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,13 @@
+//! Bonds on a real chain, by the command line and by the library: every verb, settling through whatever happens, a fleet whose rules are enforced there, and the demonstration.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test file: what fails here fails the test"
+)]
+
+mod demo;
+mod public;
+mod settling;
+mod verbs;
+mod world;
