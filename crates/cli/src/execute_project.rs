@@ -126,8 +126,8 @@ pub(crate) fn run(
 /// What a program printed is its answer, as of a command, and says so where there was more; of everything else what came of it is told.
 fn output(outcome: &Outcome, records: &[RunRecord]) -> CapturedStream {
     let steps = outcome.projects.iter().flat_map(|project| &project.steps);
-    let printed = steps.filter_map(|step| Some((step, step.printed.as_ref()?)));
-    let Some((step, printed)) = printed.last() else {
+    let mut printed = steps.filter_map(|step| Some((step, step.printed.as_ref()?)));
+    let Some((step, printed)) = printed.next_back() else {
         return CapturedStream::whole(told(outcome).to_string().as_bytes());
     };
     let record = records.iter().find(|record| record.run_id == step.run_id);

@@ -284,12 +284,7 @@ fn refused(failure: Failure) -> Refusal {
 
 impl Here {
     /// One that gives no network and keeps no history.
-    pub(crate) fn plain(
-        name: &str,
-        key: Arc<Key>,
-        places: Places,
-        dir: DataDir,
-    ) -> Self {
+    pub(crate) fn plain(name: &str, key: Arc<Key>, places: Places, dir: DataDir) -> Self {
         Self {
             workplace: None,
             name: name.to_owned(),
