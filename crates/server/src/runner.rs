@@ -31,7 +31,7 @@ use crate::reports::{Reports, Told};
 use crate::work::{Left, Place};
 use endings::{canceled, expired, never_started};
 
-pub(crate) use admission::{Asked, KeptPlace, TakenUp};
+pub(crate) use admission::{Asked, KeptPlace, TakenUp, unkept};
 
 /// Each reserves addresses for its memory, of which there are not so many.
 const MOST_INSTANCES: u32 = 1000;

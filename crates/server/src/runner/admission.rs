@@ -270,7 +270,8 @@ fn stopping() -> Fault {
     Refusal::Stopping.because("it was asked to end")
 }
 
-fn unkept(error: std::io::Error) -> Fault {
+/// Why it is refused.
+pub(crate) fn unkept(error: std::io::Error) -> Fault {
     tracing::error!(%error, "a run could not be written down, and was refused");
     let code = cofferdam_contract::codes::ErrorCode::HistoryUnavailable;
     Fault::coded(
