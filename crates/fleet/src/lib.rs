@@ -11,6 +11,7 @@ mod ledger;
 mod look;
 pub mod model;
 pub mod names;
+mod outcome;
 mod queue;
 mod store;
 pub mod supervise;

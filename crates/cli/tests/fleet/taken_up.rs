@@ -127,3 +127,26 @@ fn what_ended_in_time_counts_although_the_deadline_passed_while_no_front_door_wa
     let about = field.fleet(&["jobs", &refused, "--json"]);
     assert!(about["job"]["canceled"].is_string(), "{about:#}");
 }
+
+#[test]
+fn a_project_is_refused_where_answers_are_compared() {
+    let Some(field) = Field::new(desk!(), "10s", &[]) else {
+        return;
+    };
+    let door = Door::open(&field, &["--fleet-replicas", "2"]);
+    field.desk.write("project/setup.cfg", "");
+    let server = format!("http://{}", door.address);
+    let project = field.desk.path("project");
+    let project = project.to_str().unwrap();
+    let done = field.desk.run([
+        "submit",
+        "--server",
+        &server,
+        "--project",
+        project,
+        "--json",
+    ]);
+    let told = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(told.contains("--fleet-replicas"), "{told}");
+    assert_eq!(field.fleet(&["status", "--json"])["jobs_open"], 0);
+}

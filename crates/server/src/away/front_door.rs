@@ -31,7 +31,7 @@ use crate::fault::Fault;
 use crate::kept;
 use crate::live::{Finished, Live};
 use crate::random;
-use crate::work::{Place, Work};
+use crate::work::{Place, Task, Work};
 
 /// How a run on the fleet came out.
 #[derive(Debug)]
@@ -136,12 +136,20 @@ impl FrontDoor {
     }
 
     /// Why it is not put on the fleet now.
-    fn unfit(live: &Live) -> Option<Away> {
-        (Instant::now() >= live.deadline).then_some(Away::Expired)
+    fn unfit(&self, work: &Work, live: &Live) -> Option<Away> {
+        if Instant::now() >= live.deadline {
+            return Some(Away::Expired);
+        }
+        let is_compared = self.replicas > 1 || self.audit_rate > 0.0;
+        (is_compared && matches!(work.task, Task::Project(_))).then(|| {
+            // Its reports say how long everything took, so that no two are the same.
+            let detail = "what comes of a project is not compared, and this front door compares (--fleet-replicas, --fleet-audit-rate); send it to one that does not";
+            Away::Failed(Fault::coded(ErrorCode::InputInvalid, detail))
+        })
     }
 
     async fn submit(&self, work: &Work, live: &Live, job: &str) -> Result<(), Away> {
-        if let Some(why) = Self::unfit(live) {
+        if let Some(why) = self.unfit(work, live) {
             // What an earlier daemon put there may have ended in time.
             let known = self.until_heard(|| self.fleet.job_record(job)).await;
             return known.map(drop).map_err(|error| match error {
