@@ -48,9 +48,11 @@ fn what_is_on_the_fleet_is_not_run_by_a_daemon_without_one_nor_the_other_way_rou
     let run = here.ended(&away);
     assert_eq!(run["status"], "never_started", "{run:#}");
     assert!(run.to_string().contains("on the fleet"), "{run:#}");
-    let begun = here.begin("sleep 600");
-    here.until(&format!("/v1/runs/{begun}"), |run| {
-        run["state"] == "running"
+    let begun = here.begin("echo begun; sleep 600");
+    let journal = field.desk.path(&format!("door/spool/{begun}.journal"));
+    field.until("it has begun", || {
+        let written = fs::read(&journal).unwrap_or_default();
+        written.windows(6).any(|part| part == b"begun\n")
     });
     killed(here);
     let door = Door::open(&field, &[]);
