@@ -49,7 +49,7 @@ fn what_is_on_the_fleet_is_not_run_by_a_daemon_without_one_nor_the_other_way_rou
     assert_eq!(run["status"], "never_started", "{run:#}");
     assert!(run.to_string().contains("on the fleet"), "{run:#}");
     let begun = here.begin("echo begun; sleep 600");
-    let journal = field.desk.path(&format!("door/spool/{begun}.journal"));
+    let journal = field.desk.path(&format!("door/spool/{begun}.run"));
     field.until("it has begun", || {
         let written = fs::read(&journal).unwrap_or_default();
         written.windows(6).any(|part| part == b"begun\n")
