@@ -258,11 +258,6 @@ impl Coordinator {
         }
     }
 
-    async fn envelope_at(&self, sequence: u64) -> Result<Vec<u8>, FleetError> {
-        let published = self.published_at(sequence).await?;
-        self.fleet.fetch(&published.envelope).await
-    }
-
     async fn published_at(&self, sequence: u64) -> Result<Published, FleetError> {
         let message = self.fleet.results.get_raw_message(sequence).await;
         let message = message.map_err(FleetError::talk("cannot get an answer"))?;

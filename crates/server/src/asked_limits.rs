@@ -36,6 +36,30 @@ impl LimitsRequest {
         }
     }
 
+    /// Lowers what is above; what is not named stays.
+    pub(crate) fn lower(&self, limits: &mut Limits) {
+        fn lower<T: Copy + Ord>(limit: &mut Cap<T>, most: Option<T>) {
+            *limit = most.map_or(*limit, |most| lowered(*limit, most));
+        }
+        lower(
+            &mut limits.wall_time,
+            self.wall_time_ms.map(Duration::from_millis),
+        );
+        lower(
+            &mut limits.cpu_time,
+            self.cpu_time_ms.map(Duration::from_millis),
+        );
+        lower(&mut limits.memory, self.memory_bytes.map(Bytes::new));
+        lower(&mut limits.output, self.output_bytes.map(Bytes::new));
+        lower(&mut limits.processes, self.processes);
+        lower(&mut limits.disk, self.disk_bytes.map(Bytes::new));
+        lower(&mut limits.open_files, self.open_files);
+        lower(
+            &mut limits.cpus,
+            self.cpus_milli.and_then(CpuShare::from_milli),
+        );
+    }
+
     pub(crate) fn merged(
         &self,
         defaults: &Limits,

@@ -35,6 +35,8 @@ pub(crate) struct Live {
     pub(crate) callback_url: Option<String>,
     /// Whether there is a file that says that it was accepted.
     pub(crate) promised: bool,
+    /// Whether an earlier daemon accepted it.
+    pub(crate) taken_up: bool,
     pub(crate) kind: RunKind,
     pub(crate) command: Vec<String>,
     pub(crate) tags: BTreeMap<String, String>,
@@ -139,6 +141,7 @@ pub(crate) struct Arrival {
     pub(crate) execution_id: Option<String>,
     pub(crate) callback_url: Option<String>,
     pub(crate) promised: bool,
+    pub(crate) taken_up: bool,
     pub(crate) work: Work,
 }
 
@@ -178,6 +181,7 @@ impl Live {
             execution_id: arrival.execution_id,
             callback_url: arrival.callback_url,
             promised: arrival.promised,
+            taken_up: arrival.taken_up,
             kind: work.kind,
             command: work.command_line(),
             tags: work.tags.clone(),

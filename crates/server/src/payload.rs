@@ -9,7 +9,9 @@ use cofferdam_contract::ending::{Ending, SetupFailureKind};
 use cofferdam_contract::envelope::{Answerer, PartialOutput, ResultEnvelope};
 use cofferdam_contract::ids::{self, Entropy};
 use cofferdam_contract::limits::Limits;
+use cofferdam_contract::network::Network;
 use cofferdam_contract::payload::FilesystemWrite;
+use cofferdam_contract::problem::Problem;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
 use cofferdam_contract::request::{BackendName, Root, WorkspaceAccess};
 use cofferdam_contract::seal::{RunPlace, Sealed};
@@ -60,13 +62,34 @@ pub(crate) fn check(
 ) -> Result<(Sealed, Submission), Fault> {
     let sealed =
         Sealed::open(bytes).map_err(|error| Fault::coded(error.code(), error.to_string()))?;
-    let now = Timestamp::now();
     sealed
-        .check_deadline(now)
+        .check_deadline(Timestamp::now())
         .map_err(|expired| Fault::coded(ErrorCode::PayloadExpired, expired.to_string()))?;
+    let submission = check_opened(&sealed, bounds, languages, host)?;
+    Ok((sealed, submission))
+}
+
+/// One that was accepted before: its deadline holds for whoever runs it, and an answer that was given in time counts.
+pub(crate) fn check_again(
+    sealed: &[u8],
+    bounds: &RunBounds,
+    languages: &Languages,
+    host: &Host,
+) -> Result<Submission, Fault> {
+    let sealed =
+        Sealed::open(sealed).map_err(|error| Fault::coded(error.code(), error.to_string()))?;
+    check_opened(&sealed, bounds, languages, host)
+}
+
+fn check_opened(
+    sealed: &Sealed,
+    bounds: &RunBounds,
+    languages: &Languages,
+    host: &Host,
+) -> Result<Submission, Fault> {
     let limits = sealed.payload().limits.clone();
     check_limits(&limits, bounds)?;
-    let left = sealed.payload().deadline.duration_since(now);
+    let left = sealed.payload().deadline.duration_since(Timestamp::now());
     let deadline = Duration::try_from(left).unwrap_or_default();
     let (task, workspace) = match &sealed.payload().task {
         ContractTask::Source(source) => {
@@ -82,6 +105,9 @@ pub(crate) fn check(
     let network = sealed.payload().network.within(&bounds.network);
     let network =
         network.map_err(|problem| Fault::coded(ErrorCode::PayloadInvalid, problem.to_string()))?;
+    if bounds.carrier == Carrier::Fleet {
+        check_sealed_network(&sealed.payload().network, &network)?;
+    }
     let work = Work {
         kind: RunKind::Payload,
         limits,
@@ -109,13 +135,26 @@ pub(crate) fn check(
         let errand = Errand::Payload(sealed.json().clone());
         origin.request = Some(errand.text().into_bytes());
     }
-    let submission = Submission {
+    Ok(Submission {
         work,
         priority: 0,
         deadline,
         origin,
-    };
-    Ok((sealed, submission))
+    })
+}
+
+/// A worker reads what was sealed and knows nothing of this daemon's bounds: what would have to be narrowed is refused.
+fn check_sealed_network(sealed: &Network, given: &Network) -> Result<(), Fault> {
+    // As it is written, which is the hosts alone.
+    let (asked, given) = (sealed.to_string(), given.to_string());
+    if asked == given {
+        return Ok(());
+    }
+    let fix = format!(
+        "means `{asked}`, and `{given}` is given here, which a payload cannot say; leave it out, or ask /v1/runs for hosts by name"
+    );
+    let problem = Problem::new("network_allowed", true, fix);
+    Err(Fault::coded(ErrorCode::PayloadInvalid, problem.to_string()))
 }
 
 /// Source code is a script: a payload has no event. The sealed limits hold for the program; compiling has what its language needs.
@@ -145,7 +184,12 @@ fn source_task(
         _ => fault,
     })?;
     if let Some(step) = &mut planned.task.compile {
+        let needed = step.limits.clone();
         bounds.ceilings.lower(&mut step.limits);
+        if bounds.carrier == Carrier::Fleet && step.limits != needed {
+            let detail = "compiling needs more than this daemon allows, and a sealed payload cannot tell a worker so; compile it beforehand, or send the code to /v1/runs";
+            return Err(Fault::coded(ErrorCode::LimitUnenforceable, detail));
+        }
     }
     Ok((planned.task, planned.files))
 }
@@ -246,5 +290,55 @@ pub(crate) fn brought_along(task: Task) -> Option<Vec<u8>> {
             ContractTask::Command(_) | ContractTask::Source(_) | ContractTask::Project(_) => None,
         },
         Task::Command(_) | Task::Project(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cofferdam_contract::seal::Draft;
+    use serde_json::json;
+
+    #[test]
+    fn a_payload_that_was_accepted_is_taken_up_past_its_deadline() {
+        let early = Timestamp::UNIX_EPOCH;
+        let draft = json!({
+            "contract_id": "c", "scope": "s", "task": {"kind": "command", "argv": ["true"]},
+            "deadline": "1970-01-02T00:00:00Z",
+        });
+        let sealed = Draft::from_value(draft).unwrap();
+        let sealed = sealed.seal(early, Entropy([7; 16])).unwrap();
+        let text = sealed.json().to_string();
+        let (bounds, host) = (RunBounds::default(), Host::detect());
+        let languages = Languages::new(&[]).unwrap();
+        let refused = check(text.as_bytes(), &bounds, &languages, &host).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::PayloadExpired.as_str());
+        let again = check_again(text.as_bytes(), &bounds, &languages, &host).unwrap();
+        assert_eq!(again.deadline, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_payload_whose_network_a_front_door_would_narrow_is_refused() {
+        let draft = json!({
+            "contract_id": "c", "scope": "s", "task": {"kind": "command", "argv": ["true"]},
+            "deadline": "2099-01-01T00:00:00Z", "network_allowed": true,
+        });
+        let sealed = Draft::from_value(draft).unwrap();
+        let sealed = sealed.seal(Timestamp::now(), Entropy([7; 16])).unwrap();
+        let text = sealed.json().to_string();
+        let languages = Languages::new(&[]).unwrap();
+        let check = |carrier, network: &str| {
+            let bounds = RunBounds {
+                carrier,
+                network: network.parse().unwrap(),
+                ..RunBounds::default()
+            };
+            check(text.as_bytes(), &bounds, &languages, &Host::detect()).map(|_| ())
+        };
+        let refused = check(Carrier::Fleet, "allow=example.org:443").unwrap_err();
+        assert_eq!(refused.code, ErrorCode::PayloadInvalid.as_str());
+        assert!(refused.detail.contains("allow=example.org:443"));
+        check(Carrier::Fleet, "full").unwrap();
+        check(Carrier::Here, "allow=example.org:443").unwrap();
     }
 }

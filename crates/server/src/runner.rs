@@ -31,7 +31,7 @@ use crate::reports::{Reports, Told};
 use crate::work::{Left, Place};
 use endings::{canceled, expired, never_started};
 
-pub(crate) use admission::{Asked, KeptPlace, TakenUp};
+pub(crate) use admission::{Asked, KeptPlace, TakenUp, unkept};
 
 /// Each reserves addresses for its memory, of which there are not so many.
 const MOST_INSTANCES: u32 = 1000;
@@ -209,7 +209,10 @@ impl Runner {
         while !state.stopping {
             let now = Instant::now();
             self.forget(&mut state, now);
-            let expired = state.queue.remove(|live| live.deadline <= now);
+            let expires = |live: &Arc<Live>| !self.may_have_answer(live);
+            let expired = state
+                .queue
+                .remove(|live| live.deadline <= now && expires(live));
             let threadless = std::mem::take(&mut state.threadless);
             if !expired.is_empty() || !threadless.is_empty() {
                 drop(state);
@@ -221,7 +224,8 @@ impl Runner {
                 self.dispatch(&mut state);
                 continue;
             }
-            let next = state.queue.iter().map(|live| live.deadline).min();
+            let waiting = state.queue.iter().filter(|live| expires(live));
+            let next = waiting.map(|live| live.deadline).min();
             let wait = next.map_or(FORGET_EVERY, |next| {
                 next.saturating_duration_since(now).min(FORGET_EVERY)
             });
@@ -301,7 +305,7 @@ impl Runner {
 
     fn perform(self: &Arc<Self>, live: &Live) {
         let _log = live.trace.log_span(live.id).entered();
-        if Instant::now() >= live.deadline {
+        if Instant::now() >= live.deadline && !self.may_have_answer(live) {
             // Its turn came too late, for one because no daemon was there.
             self.end_unrun(live, Outcome::Expired);
             let mut state = self.state();

@@ -22,7 +22,7 @@ use crate::asked_kind;
 pub(crate) use crate::asked_limits::LimitsRequest;
 use crate::asked_network;
 use crate::asked_tags;
-use crate::away::Sent;
+use crate::away::{Given, Sent};
 use crate::config::{Carrier, RunBounds};
 use crate::fault::Fault;
 use crate::idempotency::KeyUse;
@@ -105,6 +105,9 @@ pub(crate) struct RunRequest {
     pub(crate) archive: Option<Vec<u8>>,
     #[serde(skip)]
     pub(crate) handler: HandlerWish,
+    /// What compiling has at most, where a front door says so.
+    #[serde(skip)]
+    pub(crate) compile: Option<LimitsRequest>,
     /// Whether it came with an Idempotency-Key, so that it goes on without its client.
     #[serde(skip)]
     pub(crate) has_key: bool,
@@ -236,6 +239,9 @@ impl RunRequest {
                     languages.plan(language, wish, &bounds.defaults, host, root.unpacked())?;
                 if let Some(step) = &mut planned.task.compile {
                     bounds.ceilings.lower(&mut step.limits);
+                    if let Some(most) = &self.compile {
+                        most.lower(&mut step.limits);
+                    }
                 }
                 let mut problems = Vec::new();
                 let limits = self.limits.merged(&planned.defaults, bounds, &mut problems);
@@ -262,7 +268,12 @@ impl RunRequest {
                 limits,
             },
         };
-        let errand = whole.map(|whole| Box::new(Sent::of(whole, &limits)));
+        let given = Given {
+            limits: &limits,
+            network: &network,
+            compile: task.compile_limits(),
+        };
+        let errand = whole.map(|whole| Box::new(Sent::of(whole, given)));
         if let Some(errand) = &errand {
             origin.request = Some(errand.text.clone().into_bytes());
         }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::{Network, WorkspaceAccess};
 use cofferdam_store::RunId;
 use cofferdam_store::database::Query;
@@ -20,7 +21,7 @@ use crate::fault::Fault;
 use crate::known::Declared;
 use crate::payload;
 use crate::reports::{About, Told};
-use crate::runner::TakenUp;
+use crate::runner::{self, TakenUp};
 use crate::submission::{Origin, RunRequest, Submission};
 use crate::work::{CommandTask, Task, Work, WorkspaceWish};
 
@@ -29,8 +30,8 @@ pub(crate) fn take_up(app: &std::sync::Arc<App>) -> std::io::Result<()> {
     let mut waiting = Vec::new();
     let found = app.runner.accepted().found()?;
     if app.runner.bounds().carrier == Carrier::Fleet {
-        // What was being taken in is still on the fleet.
-        for found in &found {
+        // What was being taken in is still on the fleet. What a daemon had begun by itself is not.
+        for found in found.iter().filter(|found| is_errand(found)) {
             let id = found.promise.run_id;
             if let Err(error) = journal::remove_unfinished(app.archive.dir(), id) {
                 tracing::warn!(run_id = %id, %error, "what is left of a run could not be removed");
@@ -73,6 +74,12 @@ pub(crate) fn take_up(app: &std::sync::Arc<App>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Whether a front door accepted it, which has put it on the fleet or was about to.
+fn is_errand(found: &Found) -> bool {
+    let request = found.request.as_deref().unwrap_or_default();
+    serde_json::from_slice::<Errand>(request).is_ok()
+}
+
 /// Whether it has compiled something or run an input: a run of many parts has its own record only at its end.
 fn had_begun(app: &App, id: RunId) -> bool {
     let query = Query {
@@ -97,6 +104,7 @@ fn ended(app: &App, promise: &Promise, known: Option<(StoredRun, Vec<Chunk>)>) {
 }
 
 fn queued(app: &App, found: Found) -> TakenUp {
+    let was_away = is_errand(&found);
     let Found { promise, request } = found;
     // Of a daemon that was killed when it had just begun.
     let dir = app.archive.dir();
@@ -106,6 +114,16 @@ fn queued(app: &App, found: Found) -> TakenUp {
         tracing::warn!(run_id = %promise.run_id, %error, "what is left of a run could not be removed");
     }
     let (name, checked) = again(app, &request.unwrap_or_default());
+    let checked = checked.and_then(|submission| match app.runner.bounds().carrier {
+        Carrier::Here if was_away => Err(on_the_fleet(promise.run_id)),
+        // From now on it is on the fleet, and the next daemon has to know.
+        Carrier::Fleet if !was_away => {
+            let request = submission.origin.request.as_deref();
+            let kept = app.runner.accepted().keep(&promise, request);
+            kept.map(|()| submission).map_err(runner::unkept)
+        }
+        Carrier::Here | Carrier::Fleet => Ok(submission),
+    });
     let (submission, refused) = match checked {
         Ok(submission) => (submission, None),
         // A language that is gone, for one.
@@ -118,6 +136,14 @@ fn queued(app: &App, found: Found) -> TakenUp {
     }
 }
 
+/// It may have been carried out there, so that it is not run here.
+fn on_the_fleet(run: RunId) -> Fault {
+    let detail = format!(
+        "it was accepted by a front door (`serve --fleet`) and may have been run on the fleet, so that it is not run here; look there with `cofferdam fleet jobs {run}`, and send it again if it is still wanted"
+    );
+    Fault::coded(ErrorCode::BackendUnavailable, detail)
+}
+
 /// What was accepted, checked once more, and its command line.
 fn again(app: &App, text: &[u8]) -> (Vec<String>, Result<Submission, Fault>) {
     let (bounds, languages) = (app.runner.bounds(), &app.languages);
@@ -125,8 +151,9 @@ fn again(app: &App, text: &[u8]) -> (Vec<String>, Result<Submission, Fault>) {
     let request = match serde_json::from_slice::<Errand>(text) {
         Ok(Errand::Payload(sealed)) => {
             let text = sealed.to_string();
-            let checked = payload::check(text.as_bytes(), bounds, languages, &app.runner.host);
-            return (Vec::new(), checked.map(|(_, submission)| submission));
+            let host = &app.runner.host;
+            let checked = payload::check_again(text.as_bytes(), bounds, languages, host);
+            return (Vec::new(), checked);
         }
         Ok(Errand::Run(errand)) => Ok(errand.into_request()),
         Err(_) => serde_json::from_slice::<RunRequest>(text),

@@ -13,20 +13,25 @@ use crate::client::{self, Reply};
 use crate::field::{Field, Guest, PATIENCE, shell};
 
 /// A daemon in front of the fleet, with a data directory of its own.
-struct Door {
-    guest: Guest,
-    address: SocketAddr,
+pub(crate) struct Door {
+    pub(crate) guest: Guest,
+    pub(crate) address: SocketAddr,
     log: PathBuf,
 }
 
 impl Door {
-    fn open(field: &Field, more: &[&str]) -> Self {
+    pub(crate) fn open(field: &Field, more: &[&str]) -> Self {
+        Self::serve(field, &[&["--fleet", &field.nats.url()], more].concat())
+    }
+
+    /// In front of nothing, unless the arguments say so.
+    pub(crate) fn serve(field: &Field, more: &[&str]) -> Self {
         let log = field.desk.path("door.log");
         let file = std::fs::File::create(&log).unwrap();
         let mut command = field.desk.command();
         command.arg("--data-dir").arg(field.desk.path("door"));
         command.args(["serve", "--listen", "127.0.0.1:0"]);
-        command.args(["--fleet", &field.nats.url()]).args(more);
+        command.args(more);
         command.stdout(Stdio::null()).stderr(file);
         let guest = Guest(command.spawn().unwrap());
         let mut door = Self {
@@ -49,7 +54,7 @@ impl Door {
         Some(SocketAddr::from(([127, 0, 0, 1], port)))
     }
 
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Reply {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Reply {
         let asked = client::ask(self.address, method, path, &[], body);
         asked.unwrap_or_else(|error| {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -57,11 +62,11 @@ impl Door {
         })
     }
 
-    fn get(&self, path: &str) -> Reply {
+    pub(crate) fn get(&self, path: &str) -> Reply {
         self.ask("GET", path, None)
     }
 
-    fn post(&self, path: &str, body: &Value) -> Value {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         let reply = self.ask("POST", path, Some(body));
         let told = reply.json();
         assert!(reply.status < 300, "{path}: {} {told:#}", reply.status);
@@ -79,7 +84,7 @@ impl Door {
         )
     }
 
-    fn until(&self, path: &str, so: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&self, path: &str, so: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let found = self.get(path).json();
@@ -93,13 +98,13 @@ impl Door {
     }
 
     /// Takes work on without waiting for it.
-    fn begin(&self, script: &str) -> String {
+    pub(crate) fn begin(&self, script: &str) -> String {
         let work = json!({"command": ["sh", "-c", script], "wait": false});
         let told = self.post("/v1/runs", &work);
         told["run_id"].as_str().unwrap().to_owned()
     }
 
-    fn ended(&self, id: &str) -> Value {
+    pub(crate) fn ended(&self, id: &str) -> Value {
         self.until(&format!("/v1/runs/{id}"), |run| run["state"] == "ended")
     }
 }

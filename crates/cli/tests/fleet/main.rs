@@ -14,6 +14,7 @@ mod deploy;
 mod field;
 mod front_door;
 mod partition;
+mod taken_up;
 
 use std::process::Stdio;
 

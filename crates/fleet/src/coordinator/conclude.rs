@@ -7,14 +7,18 @@ use jiff::Timestamp;
 
 use super::{Case, Coordinator};
 use crate::cancel::CANCELED;
+use crate::carry::LARGEST_RECORD;
 use crate::error::FleetError;
 use crate::model::{End, EndOutcome, SlotEnd};
+use crate::outcome::{self, Beside};
 
 /// A valid answer.
 struct Given {
     slot: u32,
     worker: String,
     envelope: ResultEnvelope,
+    /// Where there is more than that to compare.
+    beside: Option<Beside>,
 }
 
 impl Coordinator {
@@ -28,16 +32,25 @@ impl Coordinator {
                 worker, sequence, ..
             }) = &slot.end
             {
-                let bytes = self.envelope_at(*sequence).await?;
+                let published = self.published_at(*sequence).await?;
+                let bytes = self.fleet.fetch(&published.envelope).await?;
                 let envelope =
                     ResultEnvelope::parse(&bytes).map_err(|found| FleetError::Damaged {
                         what: format!("the answer {sequence}"),
                         why: found.to_string(),
                     })?;
+                let beside = match &published.more {
+                    Some(more) if case.record.slots.len() > 1 => {
+                        let more = self.fleet.fetch_at_most(more, LARGEST_RECORD).await?;
+                        Some(Beside::of(&more))
+                    }
+                    Some(_) | None => None,
+                };
                 given.push(Given {
                     slot: slot.number,
                     worker: worker.clone(),
                     envelope,
+                    beside,
                 });
             }
         }
@@ -57,6 +70,8 @@ fn decide(case: &mut Case<'_>, given: &[Given]) {
         })
         .collect();
     let agreement = replicas::agree(case.sealed.payload(), &answers);
+    let beside: Vec<Option<Beside>> = given.iter().map(|given| given.beside).collect();
+    let agreement = outcome::narrowed(agreement, &beside);
     let is_agreed = agreement.outcome != Outcome::Dispute && agreement.majority.len() >= required;
     let is_check = case.record.audited && !is_agreed && given.len() == wanted;
     if is_check && wanted.is_multiple_of(2) {

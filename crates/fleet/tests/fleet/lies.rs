@@ -192,6 +192,46 @@ fn a_name_belongs_to_the_key_it_was_first_seen_with_and_strangers_count_for_noth
 }
 
 #[test]
+fn what_a_request_answers_beside_its_output_is_compared_too() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let request = "what was asked";
+        let sealed = payload(&scope_of(request.as_bytes()), json!({}));
+        let _hands = [
+            ("a", Manner::Honest),
+            ("b", Manner::Honest),
+            ("liar", Manner::OtherAnswer),
+        ]
+        .map(|(name, manner)| hand(&nats, name, manner));
+        let errand = Errand {
+            submission: Submission {
+                sealed: &sealed,
+                class: Class::of(&sealed, BackendName::Native),
+                tenant: "t",
+                replicas: 3,
+                audited: false,
+            },
+            job: "compared",
+            request: request.to_owned(),
+        };
+        fleet.submit_errand(errand).await.unwrap();
+        let mut coordinator = Coordinator::new(&fleet, Trust::FirstUse);
+        let waited = tokio::time::timeout(crate::world::PATIENCE, coordinator.wait_for("compared"));
+        let end = waited.await.unwrap().unwrap().end.unwrap();
+        assert_eq!(end.outcome, EndOutcome::Agreed);
+        let agreement = end.agreement.unwrap();
+        let named = agreement.minority.iter().map(|place| &end.workers[*place]);
+        assert_eq!(named.collect::<Vec<_>>(), ["liar"]);
+        let standing = LocalLedger::new(&fleet).standing("liar").await.unwrap();
+        assert_eq!(
+            standing.offences.get(&Offence::FailedVerification),
+            Some(&1)
+        );
+    });
+}
+
+#[test]
 fn the_record_of_a_request_is_the_one_that_was_signed_for_and_the_request_the_one_that_was_sealed()
 {
     let Some(nats) = Nats::start() else { return };

@@ -198,6 +198,8 @@ pub(crate) enum Manner {
     OtherRecord,
     /// The record of a request's run does not come at all.
     NoRecord,
+    /// Beside the right record, what a handler returned is another.
+    OtherAnswer,
 }
 
 pub(crate) struct Scripted {
@@ -271,6 +273,10 @@ impl Executor for Scripted {
         };
         let more = match self.manner {
             Manner::NoRecord => "{}".to_owned(),
+            Manner::OtherAnswer => {
+                let record = CarriedRecord::of(&told);
+                json!({"record": record, "answer": {"value": "a lie"}}).to_string()
+            }
             _ => json!({ "record": CarriedRecord::of(&told) }).to_string(),
         };
         Ok(Brought {

@@ -18,6 +18,7 @@ use cofferdam_fleet::model::{Carried, EndOutcome, JobRecord};
 use cofferdam_fleet::{
     Errand as FleetErrand, Fleet, FleetError, LARGEST, LARGEST_RECORD, Submission, scope_of,
 };
+use cofferdam_store::RunId;
 use cofferdam_store::objects::Objects;
 use jiff::Timestamp;
 use serde_json::json;
@@ -30,7 +31,7 @@ use crate::fault::Fault;
 use crate::kept;
 use crate::live::{Finished, Live};
 use crate::random;
-use crate::work::{Place, Work};
+use crate::work::{Place, Task, Work};
 
 /// How a run on the fleet came out.
 #[derive(Debug)]
@@ -58,6 +59,9 @@ pub(crate) struct FrontDoor {
 /// Between attempts at what a server that is away cannot do.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// For what is of use and need not be.
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
+
 impl FrontDoor {
     pub(crate) fn open(config: &FrontDoorConfig, handle: &Handle) -> Result<Self, FleetError> {
         let fleet = handle.block_on(Fleet::connect(&config.address, None))?;
@@ -80,6 +84,19 @@ impl FrontDoor {
     pub(crate) fn check(&self) -> Result<(), String> {
         let status = self.handle.block_on(self.fleet.status());
         status.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Nobody here waits for it: it need not be carried out. A fleet that cannot be talked to now carries it out, and what comes of it goes with its age.
+    pub(crate) fn give_up(&self, run: RunId) {
+        let job = run.to_string();
+        let canceled = async { tokio::time::timeout(HEARD_WITHIN, self.fleet.cancel(&job)).await };
+        match self.handle.block_on(canceled) {
+            Ok(Ok(()) | Err(FleetError::NoSuchJob { .. } | FleetError::Unfit { .. })) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%run, %error, "a run could not be cancelled on the fleet")
+            }
+            Err(_) => tracing::warn!(%run, "a run could not be cancelled on the fleet: no answer"),
+        }
     }
 
     /// Blocks until it has ended. `began` is called when a worker has taken it.
@@ -118,7 +135,28 @@ impl FrontDoor {
         }
     }
 
+    /// Why it is not put on the fleet now.
+    fn unfit(&self, work: &Work, live: &Live) -> Option<Away> {
+        if Instant::now() >= live.deadline {
+            return Some(Away::Expired);
+        }
+        let is_compared = self.replicas > 1 || self.audit_rate > 0.0;
+        (is_compared && matches!(work.task, Task::Project(_))).then(|| {
+            // Its reports say how long everything took, so that no two are the same.
+            let detail = "what comes of a project is not compared, and this front door compares (--fleet-replicas, --fleet-audit-rate); send it to one that does not";
+            Away::Failed(Fault::coded(ErrorCode::InputInvalid, detail))
+        })
+    }
+
     async fn submit(&self, work: &Work, live: &Live, job: &str) -> Result<(), Away> {
+        if let Some(why) = self.unfit(work, live) {
+            // What an earlier daemon put there may have ended in time.
+            let known = self.until_heard(|| self.fleet.job_record(job)).await;
+            return known.map(drop).map_err(|error| match error {
+                FleetError::NoSuchJob { .. } => why,
+                other => Away::Failed(fault(&other)),
+            });
+        }
         let (sealed, request) = match (&work.sealed, &work.errand) {
             (Some(sealed), _) => (Sealed::clone(sealed), String::new()),
             (None, Some(sent)) => {

@@ -6,6 +6,6 @@ mod front_door;
 mod outer;
 mod workplace;
 
-pub(crate) use errand::{Errand, Sent};
+pub(crate) use errand::{Errand, Given, Sent};
 pub(crate) use front_door::{Away, FrontDoor};
 pub use workplace::{CarriedOut, Refused, Workplace, document_of};

@@ -21,6 +21,16 @@ const LONG_CPU: Duration = Duration::from_secs(256 * 24 * 3600);
 const MUCH_MEMORY: u64 = 1 << 40;
 const MUCH_OUTPUT: u64 = 1 << 30;
 
+impl Task {
+    /// Of the step before the run, where there is one.
+    pub(crate) fn compile_limits(&self) -> Option<&Limits> {
+        match self {
+            Self::Command(task) => task.compile.as_ref().map(|step| &step.limits),
+            Self::Payload(_) | Self::Project(_) => None,
+        }
+    }
+}
+
 impl Work {
     pub(crate) fn outer_limits(&self) -> OuterLimits {
         let own = of(&self.limits);

@@ -130,6 +130,7 @@ impl Workplace {
             execution_id: submission.origin.execution_id,
             callback_url: None,
             promised: false,
+            taken_up: false,
             work: submission.work,
         }));
         let finished = self.watched(&live, cancel)?;

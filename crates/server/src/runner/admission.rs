@@ -121,6 +121,7 @@ impl Runner {
             execution_id: origin.execution_id,
             callback_url: origin.callback_url,
             promised,
+            taken_up: false,
             work,
         }));
         if promised {
@@ -188,6 +189,7 @@ impl Runner {
                 execution_id: promise.execution_id.clone(),
                 callback_url: promise.callback_url.clone(),
                 promised: true,
+                taken_up: true,
                 work: run.submission.work,
             });
             match refusal {
@@ -201,6 +203,9 @@ impl Runner {
         }
         drop(state);
         for (live, fault) in refused {
+            if let Some(door) = &self.front_door {
+                door.give_up(live.id);
+            }
             self.end_unrun(&live, Outcome::Failed(fault));
         }
         self.dispatch(&mut self.state());
@@ -270,7 +275,8 @@ fn stopping() -> Fault {
     Refusal::Stopping.because("it was asked to end")
 }
 
-fn unkept(error: std::io::Error) -> Fault {
+/// Why it is refused.
+pub(crate) fn unkept(error: std::io::Error) -> Fault {
     tracing::error!(%error, "a run could not be written down, and was refused");
     let code = cofferdam_contract::codes::ErrorCode::HistoryUnavailable;
     Fault::coded(

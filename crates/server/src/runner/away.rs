@@ -24,6 +24,11 @@ impl Runner {
         }
     }
 
+    /// Whether the fleet is asked for it even past its deadline: it may have ended there in time, when no daemon was here.
+    pub(super) fn may_have_answer(&self, live: &Live) -> bool {
+        self.front_door.is_some() && live.taken_up
+    }
+
     pub(super) fn perform_away(self: &Arc<Self>, door: &FrontDoor, live: &Live) {
         let carried_out = catch_unwind(AssertUnwindSafe(|| match live.take_work() {
             Some(work) => door.carry_out(&work, live, self.place(None), &|| self.begin(live)),
