@@ -149,10 +149,13 @@ impl Attempt<'_> {
         mut revision: u64,
     ) -> Result<bool, FleetError> {
         let fleet = &self.shared.worker.fleet;
-        let bytes = fleet.fetch(&self.work.payload).await?;
-        let sealed = match Sealed::open(&bytes) {
-            Ok(sealed) if sealed.digest() == self.work.digest => sealed,
-            Ok(_) | Err(_) => {
+        let bytes = match fleet.fetch(&self.work.payload).await {
+            Err(error @ FleetError::Talk { .. }) => return Err(error),
+            fetched => fetched.ok(),
+        };
+        let sealed = match bytes.as_deref().map(Sealed::open) {
+            Some(Ok(sealed)) if sealed.digest() == self.work.digest => sealed,
+            Some(_) | None => {
                 let reason = "its payload is not what was submitted";
                 claim.state = ClaimState::Dead {
                     reason: reason.to_owned(),
@@ -165,12 +168,16 @@ impl Attempt<'_> {
             .map_err(FleetError::talk("cannot make a pipe"))?;
         let mut stop: Option<OwnedFd> = Some(stop);
         let request = match &self.work.request {
-            Some(request) => Some(fleet.fetch_at_most(request, LARGEST_REQUEST).await?),
+            Some(request) => match fleet.fetch_at_most(request, LARGEST_REQUEST).await {
+                Err(error @ FleetError::Talk { .. }) => return Err(error),
+                fetched => Some(fetched.ok()),
+            },
             None => None,
         };
         let is_other =
             |request: &Vec<u8>| !request.is_empty() && sealed.payload().scope != scope_of(request);
-        if request.as_ref().is_some_and(is_other) {
+        let (is_asked, request) = (request.is_some(), request.flatten());
+        if request.as_ref().map_or(is_asked, is_other) {
             let reason = "its request is not what was submitted";
             claim.state = ClaimState::Dead {
                 reason: reason.to_owned(),

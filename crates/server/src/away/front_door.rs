@@ -57,6 +57,8 @@ pub(crate) struct FrontDoor {
 
 /// Between attempts at what a server that is away cannot do.
 const AGAIN: Duration = Duration::from_millis(200);
+/// After its deadline a run may still be on its way here for this long; then it is canceled, and after as long again it is given up.
+const GRACE: Duration = Duration::from_secs(60);
 
 impl FrontDoor {
     pub(crate) fn open(config: &FrontDoorConfig, handle: &Handle) -> Result<Self, FleetError> {
@@ -166,7 +168,10 @@ impl FrontDoor {
         began: &dyn Fn(),
     ) -> Away {
         let mut coordinator = Coordinator::new(&self.fleet, self.trust.clone());
-        let record = {
+        // One whose deadline passed while nobody waited for it may have been answered.
+        let until = live.deadline.max(Instant::now()) + GRACE;
+        let mut is_canceled = false;
+        let record = async {
             let mut ended = std::pin::pin!(coordinator.wait_for(job));
             let mut taken = std::pin::pin!(self.fleet.until_taken(job));
             let mut canceled = std::pin::pin!(async {
@@ -174,7 +179,7 @@ impl FrontDoor {
                 // Whatever it says: it has ended then, or will have.
                 let _ = self.until_heard(|| self.fleet.cancel(job)).await;
             });
-            let (mut is_taken, mut is_canceled) = (false, false);
+            let mut is_taken = false;
             loop {
                 tokio::select! {
                     ended = &mut ended => break ended,
@@ -186,9 +191,13 @@ impl FrontDoor {
                 }
             }
         };
-        let record = match record {
-            Ok(record) => record,
-            Err(error) => return Away::Failed(fault(&error)),
+        let stop = async {
+            let _ = self.until_heard(|| self.fleet.cancel(job)).await;
+        };
+        let record = match by(until, GRACE, record, stop).await {
+            Some(Ok(record)) => record,
+            Some(Err(error)) => return Away::Failed(fault(&error)),
+            None => return Away::Expired,
         };
         let end = record.end.as_ref();
         let reason = end.and_then(|end| end.reason.clone()).unwrap_or_default();
@@ -199,6 +208,7 @@ impl FrontDoor {
                     Err(fault) => Away::Failed(fault),
                 }
             }
+            Some(EndOutcome::Canceled) if !is_canceled && Instant::now() >= until => Away::Expired,
             Some(EndOutcome::Canceled) => Away::Canceled,
             Some(EndOutcome::Failed) if Timestamp::now() > record.deadline => Away::Expired,
             Some(EndOutcome::Disputed) => {
@@ -298,6 +308,28 @@ impl FrontDoor {
     }
 }
 
+/// Waits for an end until then, and for a while longer when it is being stopped. Whoever does not heed that is not waited for.
+async fn by<T>(
+    until: Instant,
+    grace: Duration,
+    ended: impl Future<Output = T>,
+    stop: impl Future<Output = ()>,
+) -> Option<T> {
+    let mut ended = std::pin::pin!(ended);
+    if let Ok(ended) = tokio::time::timeout_at(until.into(), &mut ended).await {
+        return Some(ended);
+    }
+    let stopped = async {
+        tokio::select! {
+            biased;
+            ended = &mut ended => return ended,
+            () = stop => {}
+        }
+        ended.await
+    };
+    tokio::time::timeout(grace, stopped).await.ok()
+}
+
 fn backend(sealed: &Sealed) -> BackendName {
     match &sealed.payload().task {
         ContractTask::Wasm(_) => BackendName::Wasm,
@@ -343,4 +375,38 @@ fn seal(work: &Work, live: &Live, request: &str) -> Result<Sealed, Fault> {
 fn fault(error: &FleetError) -> Fault {
     tracing::warn!(%error, "the fleet");
     Fault::coded(error.code(), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_does_not_end_after_its_deadline_is_stopped_and_then_given_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (now, short, long) = (
+                Instant::now(),
+                Duration::from_millis(20),
+                Duration::from_secs(600),
+            );
+            // One that heeds nothing, whether it can be told to stop or not.
+            assert_eq!(by(now, short, pending::<u8>(), ready(())).await, None);
+            assert_eq!(by(now, short, pending::<u8>(), pending()).await, None);
+            // One that ends when it is stopped, and one that ends by itself.
+            let stopped = watch::Sender::new(false);
+            let mut told = stopped.subscribe();
+            let ended = async { told.wait_for(|told| *told).await.is_ok() };
+            let stop = async {
+                stopped.send_replace(true);
+            };
+            assert_eq!(by(now, long, ended, stop).await, Some(true));
+            assert_eq!(by(now + long, long, ready(1), pending()).await, Some(1));
+        });
+    }
 }
