@@ -92,6 +92,26 @@ impl Fleet {
         Ok(bytes)
     }
 
+    /// The same for what is said to have so many bytes: no more of it is fetched, and no less of it will do.
+    pub async fn fetch_exactly(
+        &self,
+        carried: &Carried,
+        bytes: u64,
+    ) -> Result<Vec<u8>, FleetError> {
+        let most = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let fetched = self.fetch_at_most(carried, most).await?;
+        if fetched.len() == most {
+            return Ok(fetched);
+        }
+        Err(FleetError::Damaged {
+            what: "a file that a run left".to_owned(),
+            why: format!(
+                "it is said to have {bytes} bytes, and has {}",
+                fetched.len()
+            ),
+        })
+    }
+
     /// Whether what a message names is there.
     pub(crate) async fn has(&self, carried: &Carried) -> Result<bool, FleetError> {
         let Carried::Object { name, .. } = carried else {

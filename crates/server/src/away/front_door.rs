@@ -275,15 +275,15 @@ impl FrontDoor {
             })
             .collect();
         let objects = Objects::open(place.dir);
-        let most = place.kept.artifacts.unwrap_or_default().per_file.get();
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        for digest in brought.digests() {
+        // No more than is kept of a file: what is said to be larger has been left out.
+        for (digest, bytes) in brought.files() {
             let Some(carried) = lies.get(&digest) else {
                 let detail = "a worker names a file and did not send it";
                 return Err(Fault::coded(ErrorCode::EnvelopeInvalid, detail));
             };
-            // Its digest is checked on the way.
-            let contents = self.fetched(carried, most).await?;
+            // Its digest is checked on the way, and its size, which is what it was let in by.
+            let contents = self.until_heard(|| self.fleet.fetch_exactly(carried, bytes));
+            let contents = contents.await.map_err(|error| unbelieved(&error))?;
             objects.put(&contents)?;
         }
         Ok(())
@@ -291,7 +291,7 @@ impl FrontDoor {
 
     async fn fetched(&self, carried: &Carried, most: usize) -> Result<Vec<u8>, Fault> {
         let fetched = self.until_heard(|| self.fleet.fetch_at_most(carried, most));
-        fetched.await.map_err(|error| fault(&error))
+        fetched.await.map_err(|error| unbelieved(&error))
     }
 
     /// A server that is away is waited for.
@@ -370,6 +370,14 @@ fn seal(work: &Work, live: &Live, request: &str) -> Result<Sealed, Fault> {
     let draft = Draft::from_value(draft).map_err(|found| internal(found.to_string()))?;
     let sealed = draft.seal(now, Entropy(random::bytes()));
     sealed.map_err(|found| internal(found.to_string()))
+}
+
+/// Of what a worker has sent: it is the worker's if that is not there, or is not what it was said to be.
+fn unbelieved(error: &FleetError) -> Fault {
+    match error {
+        FleetError::Damaged { .. } => Fault::coded(ErrorCode::EnvelopeInvalid, error.to_string()),
+        _ => fault(error),
+    }
 }
 
 fn fault(error: &FleetError) -> Fault {
