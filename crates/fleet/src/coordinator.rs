@@ -3,10 +3,12 @@
 
 mod attend;
 mod conclude;
+mod verify;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use cofferdam_contract::rules::{Deed, Entry, Offence};
 use cofferdam_contract::seal::Sealed;
@@ -18,7 +20,7 @@ use crate::connect::Fleet;
 use crate::error::FleetError;
 use crate::judge::Published;
 use crate::ledger::{Enforcer, LocalLedger};
-use crate::model::{End, EndOutcome, Event, Held, JobRecord, SlotEnd};
+use crate::model::{End, EndOutcome, Event, Held, JobRecord, Slot, SlotEnd};
 use crate::names;
 use crate::store::{self, Seen};
 use crate::supervise::Watched;
@@ -268,13 +270,9 @@ impl Coordinator {
 
     /// The answer of a job as it was published, for whoever wants its record and its files.
     pub async fn published(&self, record: &JobRecord) -> Result<Option<Published>, FleetError> {
-        let Some(number) = record.end.as_ref().and_then(|end| end.answer) else {
-            return Ok(None);
-        };
-        let slot = record.slots.iter().find(|slot| slot.number == number);
-        match slot.and_then(|slot| slot.end.as_ref()) {
-            Some(SlotEnd::Valid { sequence, .. }) => self.published_at(*sequence).await.map(Some),
-            _ => Ok(None),
+        match record.answered() {
+            Some((_, sequence)) => self.published_at(sequence).await.map(Some),
+            None => Ok(None),
         }
     }
 
@@ -284,8 +282,13 @@ impl Coordinator {
     }
 
     async fn published_at(&self, sequence: u64) -> Result<Published, FleetError> {
+        let message = self.message_at(sequence).await?;
+        store::read(&message.payload, || format!("the answer {sequence}"))
+    }
+
+    async fn message_at(&self, sequence: u64) -> Result<StreamMessage, FleetError> {
         let message = self.fleet.results.get_raw_message(sequence).await;
-        let message = message.map_err(|error| match error.kind() {
+        message.map_err(|error| match error.kind() {
             RawMessageErrorKind::NoMessageFound => FleetError::Damaged {
                 what: format!("the answer {sequence}"),
                 why: error.to_string(),
@@ -293,8 +296,7 @@ impl Coordinator {
             RawMessageErrorKind::InvalidSubject
             | RawMessageErrorKind::JetStream(_)
             | RawMessageErrorKind::Other => FleetError::talk("cannot get an answer")(error),
-        })?;
-        store::read(&message.payload, || format!("the answer {sequence}"))
+        })
     }
 
     async fn tell(&self, before: &JobRecord, after: &JobRecord) {
@@ -341,6 +343,16 @@ impl Coordinator {
 }
 
 impl JobRecord {
+    /// The slot whose answer is that of the job, and where it lies.
+    fn answered(&self) -> Option<(&Slot, u64)> {
+        let number = self.end.as_ref()?.answer?;
+        let slot = self.slots.iter().find(|slot| slot.number == number)?;
+        match slot.end.as_ref()? {
+            SlotEnd::Valid { sequence, .. } => Some((slot, *sequence)),
+            SlotEnd::Rejected { .. } | SlotEnd::Dead { .. } | SlotEnd::Abandoned => None,
+        }
+    }
+
     /// Whether nobody waits for it any more.
     fn is_over(&self) -> bool {
         self.canceled.is_some() || Timestamp::now() > self.deadline

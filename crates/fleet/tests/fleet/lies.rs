@@ -1,6 +1,7 @@
 //! Workers that lie are caught, held to account once, and replaced.
 
 use cofferdam_contract::canonical::Digest;
+use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::replicas::Outcome;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::rules::Offence;
@@ -189,6 +190,39 @@ fn a_name_belongs_to_the_key_it_was_first_seen_with_and_strangers_count_for_noth
                 .offences
                 .is_empty()
         );
+    });
+}
+
+#[test]
+fn an_answer_that_another_coordinator_let_pass_is_checked_again_by_whom_one_trusts_oneself() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let _stranger = hand(&nats, "stranger", Manner::Honest);
+        let sealed = payload("anything", json!({}));
+        submit(&fleet, &sealed, 1).await.unwrap();
+        // One without a list takes the word of anybody.
+        let record = ended(&fleet, &sealed).await;
+        assert_eq!(record.end.as_ref().unwrap().outcome, EndOutcome::Agreed);
+        let listed =
+            |name: &str, key: &str| Trust::Listed(vec![(name.into(), Key::of(key).0.public_key())]);
+        for (trust, holds) in [
+            (Trust::FirstUse, true),
+            (listed("stranger", "stranger"), true),
+            (listed("known", "known"), false),
+            (listed("stranger", "another"), false),
+        ] {
+            let mut coordinator = Coordinator::new(&fleet, trust.clone());
+            let verified = coordinator.verified(&record).await;
+            match holds {
+                true => assert!(verified.unwrap().is_some(), "{trust:?}"),
+                false => assert_eq!(
+                    verified.unwrap_err().code(),
+                    ErrorCode::EnvelopeInvalid,
+                    "{trust:?}"
+                ),
+            }
+        }
     });
 }
 
