@@ -10,6 +10,7 @@ use crate::error::FleetError;
 use crate::judge::Published;
 use crate::model::{Carried, JobRecord};
 use crate::names;
+use crate::store;
 
 /// What a message holds at most; the server's own bound is a megabyte for all of it.
 const INLINE: usize = 96 << 10;
@@ -112,6 +113,17 @@ impl Fleet {
         })
     }
 
+    /// The files that came with an answer.
+    pub async fn files_of(&self, published: &Published) -> Result<Vec<Carried>, FleetError> {
+        match &published.files {
+            Some(list) => {
+                let bytes = self.fetch(list).await?;
+                store::read(&bytes, || "the list of an answer's files".to_owned())
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Whether what a message names is there.
     pub(crate) async fn has(&self, carried: &Carried) -> Result<bool, FleetError> {
         let Carried::Object { name, .. } = carried else {
@@ -136,6 +148,12 @@ impl Fleet {
             let subject = names::results_of(&record.job, slot.number);
             let answers: Vec<Published> = self.all_of(&self.results, subject).await?;
             for answer in answers {
+                match self.files_of(&answer).await {
+                    Ok(files) => carried.extend(files),
+                    Err(error @ FleetError::Talk { .. }) => return Err(error),
+                    // A list that is none names nothing.
+                    Err(_) => {}
+                }
                 carried.push(answer.envelope);
                 carried.extend(answer.more);
                 carried.extend(answer.files);

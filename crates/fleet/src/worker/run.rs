@@ -25,6 +25,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Before work that is for somebody else is offered again.
 const LATER: Duration = Duration::from_millis(300);
 
+/// What a message has besides its contents and its id.
+const HEADERS: usize = 64;
+
 /// True where an answer was given. Trouble is not told: the queue offers the work again.
 pub(super) async fn attempt(shared: Arc<Shared>, message: Message) -> bool {
     let Ok(work) = serde_json::from_slice::<Work>(&message.payload) else {
@@ -282,6 +285,7 @@ impl Attempt<'_> {
         let mut carried = None;
         let mut more = None;
         let mut files: Vec<Carried> = Vec::new();
+        let mut list = None;
         loop {
             match self.sign_of_life(key, &mut claim, revision).await {
                 Ok(Hold::Ours(next)) => revision = next,
@@ -319,14 +323,31 @@ impl Attempt<'_> {
             if carried.is_none() {
                 carried = fleet.carry(job, done.envelope.clone()).await.ok();
             }
+            if list.is_none() && !files.is_empty() {
+                let text = serde_json::to_string(&files);
+                let text = text.map_err(FleetError::talk("cannot be written as JSON"))?;
+                list = fleet.carry(job, text).await.ok();
+            }
             if let Some(envelope) = &carried
                 && more.is_some() == self.work.request.is_some()
-                && self
-                    .publish(envelope.clone(), more.clone(), files.clone())
-                    .await
-                    .is_ok()
+                && list.is_none() == files.is_empty()
             {
-                break;
+                match self
+                    .publish(envelope.clone(), more.clone(), list.clone())
+                    .await
+                {
+                    Ok(()) => break,
+                    // However often it is tried.
+                    Err(FleetError::Unfit { why, .. }) => {
+                        let refusal = Refusal {
+                            reason: format!("it {why}"),
+                            whose: Whose::Payload,
+                        };
+                        self.refuse(key, claim, revision, refusal).await?;
+                        return Ok(false);
+                    }
+                    Err(_) => {}
+                }
             }
             self.wait_again().await;
         }
@@ -346,16 +367,21 @@ impl Attempt<'_> {
         &self,
         envelope: Carried,
         more: Option<Carried>,
-        files: Vec<Carried>,
+        files: Option<Carried>,
     ) -> Result<(), FleetError> {
         let worker = &self.shared.worker;
         let subject = names::result_subject(&self.work.job, self.work.slot, &worker.name);
         let published = judge::published(&subject, envelope, more, files, worker.signer.as_ref());
         let id = format!("{}.{}.{}", self.work.job, self.work.slot, worker.name);
-        let sent = worker
-            .fleet
-            .publish(subject.clone(), &id, store::written(&published)?)
-            .await;
+        let body = store::written(&published)?;
+        let (bytes, most) = (body.len(), worker.fleet.client.max_payload());
+        if bytes.saturating_add(HEADERS).saturating_add(id.len()) > most {
+            return Err(FleetError::Unfit {
+                job: self.work.job.clone(),
+                why: format!("has an answer of {bytes} bytes, and the server takes {most} at once"),
+            });
+        }
+        let sent = worker.fleet.publish(subject.clone(), &id, body).await;
         if sent.is_err() {
             // The server takes one for a subject: ours may be there already.
             let there = worker

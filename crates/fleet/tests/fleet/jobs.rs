@@ -1,16 +1,21 @@
 //! Jobs that go well, and those that cannot be done.
 
 use cofferdam_contract::canonical::Digest;
+use cofferdam_contract::request::BackendName;
 use cofferdam_contract::rules::Offence;
+use cofferdam_fleet::class::Class;
 use cofferdam_fleet::coordinator::{Coordinator, Trust};
 use cofferdam_fleet::judge;
 use cofferdam_fleet::model::{Carried, EndOutcome, Settings, SlotEnd, WorkerState};
-use cofferdam_fleet::{Accepted, Address, Drain, Fleet, FleetError, LocalLedger};
+use cofferdam_fleet::{
+    Accepted, Address, Drain, Errand, Fleet, FleetError, LocalLedger, Submission, scope_of,
+};
 use cofferdam_testkit::nats::Nats;
 use serde_json::json;
 
 use crate::world::{
-    Key, Manner, calm, connect, ended, hand, payload, quick, runtime, submit, submit_as, until,
+    FILES, Key, Manner, PATIENCE, calm, connect, ended, hand, payload, quick, runtime, submit,
+    submit_as, until,
 };
 
 #[test]
@@ -302,7 +307,7 @@ fn what_is_gone_from_the_object_store_is_no_server_that_is_away() {
             sha256: Digest::of(b"nothing"),
         };
         let subject = format!("cofferdam.result.{job}.0.liar");
-        let lie = judge::published(&subject, nowhere, None, Vec::new(), &liar);
+        let lie = judge::published(&subject, nowhere, None, None, &liar);
         let client = async_nats::connect(nats.url()).await.unwrap();
         let context = async_nats::jetstream::new(client);
         let lie = serde_json::to_vec(&lie).unwrap();
@@ -351,5 +356,70 @@ fn what_is_gone_from_the_object_store_is_no_server_that_is_away() {
         }
         let lost = coordinator.published(&record).await;
         assert!(matches!(lost, Err(FleetError::Damaged { .. })), "{lost:?}");
+    });
+}
+
+#[test]
+fn an_answer_with_many_files_fits_into_a_message_and_one_that_does_not_is_no_answer() {
+    let Some(nats) = Nats::start_with("max_payload: 140000") else {
+        return;
+    };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let _hand = hand(&nats, "a", Manner::LeavesFiles);
+        let request = "what was asked";
+        let sealed = payload(&scope_of(request.as_bytes()), json!({}));
+        // A long name makes for few files.
+        let job = "j".repeat(200);
+        let errand = Errand {
+            submission: Submission {
+                sealed: &sealed,
+                class: Class::of(&sealed, BackendName::Native),
+                tenant: "t",
+                replicas: 1,
+                audited: false,
+            },
+            job: &job,
+            request: request.to_owned(),
+        };
+        fleet.submit_errand(errand).await.unwrap();
+        let mut coordinator = Coordinator::new(&fleet, Trust::FirstUse);
+        let record = tokio::time::timeout(PATIENCE, coordinator.wait_for(&job)).await;
+        let record = record.unwrap().unwrap();
+        assert_eq!(record.end.as_ref().unwrap().outcome, EndOutcome::Agreed);
+        let published = coordinator.published(&record).await.unwrap().unwrap();
+        let files = fleet.files_of(&published).await.unwrap();
+        assert_eq!(files.len(), FILES);
+        assert!(serde_json::to_vec(&files).unwrap().len() > 140_000);
+        assert!(fleet.fetch_exactly(&files[FILES - 1], 64).await.is_ok());
+        // They go with the job, and the list too.
+        fleet.release(&record).await.unwrap();
+        for gone in [
+            &files[0],
+            &files[FILES - 1],
+            published.files.as_ref().unwrap(),
+        ] {
+            let fetched = fleet.fetch_at_most(gone, 1 << 20).await;
+            assert!(
+                matches!(fetched, Err(FleetError::Damaged { .. })),
+                "{fetched:?}"
+            );
+        }
+    });
+    let Some(nats) = Nats::start_with("max_payload: 16384") else {
+        return;
+    };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let worker = hand(&nats, "a", Manner::Honest);
+        let sealed = payload("writes 20000", json!({}));
+        submit(&fleet, &sealed, 1).await.unwrap();
+        let end = ended(&fleet, &sealed).await.end.unwrap();
+        let reason = end.reason.unwrap();
+        assert_eq!((end.outcome, worker.runs()), (EndOutcome::Failed, 1));
+        assert!(
+            reason.contains("the server takes 16384 at once"),
+            "{reason}"
+        );
     });
 }

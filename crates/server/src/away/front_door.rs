@@ -274,8 +274,9 @@ impl FrontDoor {
         published: &Published,
         place: Place<'_>,
     ) -> Result<(), Fault> {
-        let lies: HashMap<String, &Carried> = published
-            .files
+        let files = self.until_heard(|| self.fleet.files_of(published)).await;
+        let files = files.map_err(|error| unbelieved(&error))?;
+        let lies: HashMap<String, &Carried> = files
             .iter()
             .filter_map(|carried| match carried {
                 Carried::Object { sha256, .. } => Some((sha256.hex(), carried)),
