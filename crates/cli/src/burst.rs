@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::remote::ServerArgs;
 use crate::arguments::{OnOutputLimit, RunArgs};
-use crate::config::{Merged, Origin, Setting};
+use crate::config::{Merged, Origin, Setting, Switch};
 use crate::failure::Failure;
 use crate::policy;
 use crate::remote;
@@ -114,6 +114,12 @@ fn request(args: &RunArgs, merged: &Merged) -> Result<Value, Here> {
         ("--pure", *pure),
         ("--json", *json),
         ("--no-history", history.no_history),
+        // The daemon keeps its own, by its own rules.
+        (
+            "history.enabled",
+            merged.history.enabled.value == Switch::Off,
+        ),
+        ("history.redact", !merged.history.redact.is_empty()),
         ("--on-output-limit", *on_output_limit != OnOutputLimit::Stop),
         ("--language", language.is_some()),
         ("a module", file.is_some()),

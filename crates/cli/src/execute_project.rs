@@ -114,7 +114,7 @@ pub(crate) fn run(
         backend: place.backend,
         records: &records,
         ending: outcome.ending(last.map(|record| &record.ending)),
-        stdout: CapturedStream::whole(output(&outcome).as_bytes()),
+        stdout: output(&outcome, &records),
         stderr: CapturedStream::whole(&stderr),
         started_at,
     };
@@ -123,13 +123,17 @@ pub(crate) fn run(
     Ok(record)
 }
 
-/// What a program printed is its answer, as of a command; of everything else what came of it is told.
-fn output(outcome: &Outcome) -> String {
-    let mut steps = outcome.projects.iter().flat_map(|project| &project.steps);
-    match steps.find_map(|step| step.printed.as_ref()) {
-        Some(printed) => printed.clone(),
-        None => told(outcome).to_string(),
-    }
+/// What a program printed is its answer, as of a command, and says so where there was more; of everything else what came of it is told.
+fn output(outcome: &Outcome, records: &[RunRecord]) -> CapturedStream {
+    let steps = outcome.projects.iter().flat_map(|project| &project.steps);
+    let printed = steps.filter_map(|step| Some((step, step.printed.as_ref()?)));
+    let Some((step, printed)) = printed.last() else {
+        return CapturedStream::whole(told(outcome).to_string().as_bytes());
+    };
+    let record = records.iter().find(|record| record.run_id == step.run_id);
+    let all = record.map_or(0, |record| record.stdout.original_bytes);
+    let kept = u64::try_from(printed.len()).unwrap_or(u64::MAX);
+    CapturedStream::new(printed.as_bytes(), all.max(kept))
 }
 
 /// What does not differ from one time to the next.

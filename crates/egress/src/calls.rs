@@ -49,6 +49,8 @@ enum Call {
     },
 }
 
+/// Of a name, with its last dot. What is longer is none, and is not written down.
+const LONGEST_NAME: usize = 254;
 /// Calls that wait for an answer.
 const WAITING: usize = 64;
 
@@ -61,6 +63,9 @@ pub(crate) fn line() -> (Calls, Desk) {
 impl Calls {
     /// The address that stands for a name. It means the name and nothing else, and only here.
     pub async fn resolve(&self, name: String) -> Option<IpAddr> {
+        if name.len() > LONGEST_NAME {
+            return None;
+        }
         let (answer, answered) = oneshot::channel();
         self.0.send(Call::Name { name, answer }).await.ok()?;
         answered.await.ok().flatten()
@@ -144,4 +149,20 @@ async fn connect(
 fn stream(end: UnixStream) -> io::Result<TcpStream> {
     end.set_nonblocking(true)?;
     TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(end)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_longer_than_a_name_is_not_asked_for() {
+        let (calls, mut desk) = line();
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(async {
+            let long = "a".repeat(LONGEST_NAME + 1);
+            assert_eq!(calls.resolve(long).await, None);
+        });
+        assert!(desk.0.try_recv().is_err(), "nobody was asked");
+    }
 }

@@ -357,7 +357,7 @@ impl Step {
     }
 
     /// The step that is the program itself.
-    pub(crate) fn program(mut self) -> Self {
+    pub fn program(mut self) -> Self {
         self.output = Output::OfProgram;
         self
     }

@@ -186,6 +186,9 @@ fn carry_out(
         let mut step = Step::shell(&command.line, dir, found, &places);
         step.env.extend(command.env.iter().cloned());
         step.at_most = command.timeout;
+        if bench.action == Action::Run && index + 1 == commands.len() {
+            step = step.program();
+        }
         let mut done = bench.run(commands::FILE, &step, &tools, &reports, 1)?;
         done.index = index;
         outcome.verdict = outcome.verdict.max(done.verdict);

@@ -29,6 +29,7 @@ use tokio::sync::watch;
 use super::way::{connected, runtime, say};
 use crate::arguments::fleet::WorkerArgs;
 use crate::arguments::{ContainerArgs, HistoryArgs, Places};
+use crate::config::Switch;
 use crate::containers;
 use crate::execute;
 use crate::failure::Failure;
@@ -56,9 +57,7 @@ pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Fail
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let kept = serve::remembrance(&history::settings(places.config.clone())?)?;
-    let workplace = Workplace::new(&dir, slots, args.network.network(), kept)
-        .map_err(|refused| Failure::new(ErrorCode::Internal, refused.to_string()))?;
+    let workplace = workplace(args, &places, &dir, slots)?;
     let places = Arc::new(places);
     let executor = Arc::new(Here {
         workplace,
@@ -101,6 +100,23 @@ pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Fail
         ));
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Where requests of a daemon are carried out. What they leave is kept for whoever asks for it, so that there is none without a history.
+fn workplace(
+    args: &WorkerArgs,
+    places: &Places,
+    dir: &DataDir,
+    slots: u32,
+) -> Result<Option<Workplace>, Failure> {
+    let settings = history::settings(places.config.clone())?;
+    if args.history.no_history || settings.enabled.value == Switch::Off {
+        return Ok(None);
+    }
+    let kept = serve::remembrance(&settings)?;
+    Workplace::new(dir, slots, args.network.network(), kept)
+        .map(Some)
+        .map_err(|refused| Failure::new(ErrorCode::Internal, refused.to_string()))
 }
 
 /// The key that was named, or one of its own, made at the first start.
@@ -202,7 +218,8 @@ fn memory_mb() -> u64 {
 
 /// Runs payloads on this machine.
 struct Here {
-    workplace: Workplace,
+    /// None where no history is kept.
+    workplace: Option<Workplace>,
     name: String,
     key: Arc<Key>,
     network: Network,
@@ -235,7 +252,7 @@ impl Executor for Here {
     }
 
     fn contents(&self, sha256: &str) -> Option<Vec<u8>> {
-        self.workplace.contents(sha256)
+        self.workplace.as_ref()?.contents(sha256)
     }
 }
 
@@ -266,8 +283,11 @@ impl Here {
             mode,
             [Deed::Run(BackendName::Native), Deed::Network(network)],
         )?;
-        let done = self
-            .workplace
+        let workplace = self.workplace.as_ref().ok_or_else(|| {
+            let message = "this worker keeps no history, and a request of a daemon is kept";
+            Failure::new(ErrorCode::BackendUnsupportedTask, message)
+        })?;
+        let done = workplace
             .carry_out(sealed, request, &self.name, cancel)
             .map_err(|refused| Failure::new(ErrorCode::ServerRefused, refused.to_string()))?;
         let mut envelope = done.envelope;

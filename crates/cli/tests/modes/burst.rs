@@ -80,6 +80,16 @@ fn what_cannot_go_to_a_daemon_runs_here_and_says_so() {
     let done = run(&desk, &server, &flags, &["pwd"]);
     assert_eq!((code(&done), stdout(&done)), (0, "/work\n".to_owned()));
     assert!(stderr(&done).contains("--workspace is for runs of this process"));
+    // The daemon would keep what is not to be kept.
+    let done = desk
+        .command()
+        .args(["--mode", "burst", "run", "--", "echo", "secret"])
+        .envs([("COFFERDAM_SERVER", &*server), ("COFFERDAM_HISTORY", "off")])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!((code(&done), stdout(&done)), (0, "secret\n".to_owned()));
+    assert!(stderr(&done).contains("history.enabled is for runs of this process"));
     // One that is elsewhere is no daemon of this machine.
     let done = run(&desk, "http://192.0.2.7:8080", &[], &["true"]);
     assert_refused(&done, "burst", "daemon");

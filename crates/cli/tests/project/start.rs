@@ -107,7 +107,10 @@ fn what_cannot_be_started_says_why_and_what_the_project_names_itself_comes_first
         &host,
         Way::Root,
         &[
-            (".agent/config.yml", "commands:\n  run: echo own\n"),
+            (
+                ".agent/config.yml",
+                "commands:\n  run: echo own; cat; exit 9\n",
+            ),
             ("setup.py", ""),
             ("main.py", "print('ours')\n"),
         ],
@@ -117,6 +120,12 @@ fn what_cannot_be_started_says_why_and_what_the_project_names_itself_comes_first
     assert_eq!(
         done.told()["projects"][0]["manifest"],
         ".agent/config.yml",
+        "{done:#?}"
+    );
+    let done = start(&host, own, &[]);
+    assert_eq!(
+        (done.code(), done.out().as_str()),
+        (9, "own\ntyped"),
         "{done:#?}"
     );
     let with_words = start(&host, own, &["--", "a"]);
