@@ -1,5 +1,6 @@
 //! Large things lie in the object store, each under the name of its job, and go when the job is gone; messages have no room for them.
 
+use async_nats::jetstream::object_store::{GetErrorKind, InfoErrorKind};
 use cofferdam_contract::canonical::Digest;
 use cofferdam_contract::strict_json::MAX_BYTES;
 use tokio::io::AsyncReadExt as _;
@@ -9,6 +10,7 @@ use crate::error::FleetError;
 use crate::judge::Published;
 use crate::model::{Carried, JobRecord};
 use crate::names;
+use crate::store;
 
 /// What a message holds at most; the server's own bound is a megabyte for all of it.
 const INLINE: usize = 96 << 10;
@@ -66,11 +68,22 @@ impl Fleet {
             why,
         };
         let object = self.objects.get(name.as_str()).await;
-        let object = object.map_err(FleetError::talk("cannot get a large document"))?;
+        let object = object.map_err(|error| match error.kind() {
+            // The server is there and has no such thing: nobody waits for it.
+            GetErrorKind::NotFound | GetErrorKind::InvalidName | GetErrorKind::BucketLink => {
+                damaged(error.to_string())
+            }
+            GetErrorKind::ConsumerCreate | GetErrorKind::Other | GetErrorKind::TimedOut => {
+                FleetError::talk("cannot get a large document")(error)
+            }
+        })?;
         let mut bytes = Vec::new();
         let most = u64::try_from(largest).unwrap_or(u64::MAX).saturating_add(1);
         let read = object.take(most).read_to_end(&mut bytes).await;
-        read.map_err(|error| damaged(error.to_string()))?;
+        read.map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidData => damaged(error.to_string()),
+            _ => FleetError::talk("cannot read a large document")(error),
+        })?;
         if bytes.len() > largest {
             return Err(damaged(format!("it has more than {largest} bytes")));
         }
@@ -78,6 +91,53 @@ impl Fleet {
             return Err(damaged("it is not what its digest says".to_owned()));
         }
         Ok(bytes)
+    }
+
+    /// The same for what is said to have so many bytes: no more of it is fetched, and no less of it will do.
+    pub async fn fetch_exactly(
+        &self,
+        carried: &Carried,
+        bytes: u64,
+    ) -> Result<Vec<u8>, FleetError> {
+        let most = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let fetched = self.fetch_at_most(carried, most).await?;
+        if fetched.len() == most {
+            return Ok(fetched);
+        }
+        Err(FleetError::Damaged {
+            what: "a file that a run left".to_owned(),
+            why: format!(
+                "it is said to have {bytes} bytes, and has {}",
+                fetched.len()
+            ),
+        })
+    }
+
+    /// The files that came with an answer.
+    pub async fn files_of(&self, published: &Published) -> Result<Vec<Carried>, FleetError> {
+        match &published.files {
+            Some(list) => {
+                let bytes = self.fetch(list).await?;
+                store::read(&bytes, || "the list of an answer's files".to_owned())
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Whether what a message names is there.
+    pub(crate) async fn has(&self, carried: &Carried) -> Result<bool, FleetError> {
+        let Carried::Object { name, .. } = carried else {
+            return Ok(true);
+        };
+        match self.objects.info(name.as_str()).await {
+            Ok(info) => Ok(!info.deleted),
+            Err(error) => match error.kind() {
+                InfoErrorKind::NotFound | InfoErrorKind::InvalidName => Ok(false),
+                InfoErrorKind::Other | InfoErrorKind::TimedOut => {
+                    Err(FleetError::talk("cannot look for a large document")(error))
+                }
+            },
+        }
     }
 
     /// Removes what a job has in the object store: its payload, its request, and what came with its answers. What is left where this fails goes with its age.
@@ -88,6 +148,12 @@ impl Fleet {
             let subject = names::results_of(&record.job, slot.number);
             let answers: Vec<Published> = self.all_of(&self.results, subject).await?;
             for answer in answers {
+                match self.files_of(&answer).await {
+                    Ok(files) => carried.extend(files),
+                    Err(error @ FleetError::Talk { .. }) => return Err(error),
+                    // A list that is none names nothing.
+                    Err(_) => {}
+                }
                 carried.push(answer.envelope);
                 carried.extend(answer.more);
                 carried.extend(answer.files);

@@ -203,7 +203,10 @@ async fn options(address: &Address) -> Result<ConnectOptions, FleetError> {
             .require_tls(true);
     }
     if let Some((certificate, key)) = &address.client {
-        options = options.add_client_certificate(certificate.clone(), key.clone());
+        // Whoever shows a certificate means to be on a secure line: a server in between cannot talk us out of it.
+        options = options
+            .add_client_certificate(certificate.clone(), key.clone())
+            .require_tls(true);
     }
     Ok(options)
 }
@@ -256,9 +259,9 @@ fn refusal(address: &Address, error: &async_nats::ConnectError) -> FleetError {
     let url = shown(&address.url);
     let lower = why.to_lowercase();
     let is_secure = address.ca.is_some() || address.client.is_some();
-    // Of a certificate that the server does not take, the alert may be lost with the connection.
+    // Of a certificate that the server does not take, the alert may be lost with the connection. One that knows nothing of TLS answers in plain text.
     let is_cut = is_secure
-        && ["reset", "eof", "broken pipe", "closed"]
+        && ["reset", "eof", "broken pipe", "closed", "corrupt message"]
             .iter()
             .any(|word| lower.contains(word));
     let is_tls = ["certificate", "tls", "alert"]

@@ -3,11 +3,14 @@
 
 mod attend;
 mod conclude;
+mod verify;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use cofferdam_contract::rules::{Deed, Entry, Offence};
 use cofferdam_contract::seal::Sealed;
 use cofferdam_store::bundle::PublicKey;
@@ -18,10 +21,10 @@ use crate::connect::Fleet;
 use crate::error::FleetError;
 use crate::judge::Published;
 use crate::ledger::{Enforcer, LocalLedger};
-use crate::model::{Event, Held, JobRecord};
+use crate::model::{End, EndOutcome, Event, Held, JobRecord, Slot, SlotEnd};
 use crate::names;
 use crate::public::Bonds;
-use crate::store;
+use crate::store::{self, Seen};
 use crate::supervise::Watched;
 
 pub(crate) use attend::told;
@@ -118,8 +121,11 @@ impl Coordinator {
             match self.tend(&job).await {
                 Ok(Some(_)) => {}
                 Ok(None) => open += 1,
-                Err(error @ FleetError::Talk { .. }) => return Err(error),
+                // One that cannot be seen to keeps nobody else waiting.
                 Err(error) => {
+                    if matches!(error, FleetError::Talk { .. }) {
+                        self.deaf();
+                    }
                     open += 1;
                     troubles.push(error);
                 }
@@ -194,11 +200,14 @@ impl Coordinator {
                 self.fleet.queue_all(seen).await?;
                 continue;
             }
-            let bytes = self.fleet.fetch(&seen.value.payload).await?;
-            let sealed = Sealed::open(&bytes).map_err(|error| FleetError::Damaged {
-                what: format!("the payload of {job}"),
-                why: error.to_string(),
-            })?;
+            let sealed = match self.sealed(&seen.value).await {
+                Ok(sealed) => sealed,
+                Err(error @ FleetError::Damaged { .. }) if seen.value.is_over() => {
+                    self.give_up(seen, &error).await?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let mut case = Case {
                 record: seen.value.clone(),
                 sealed: &sealed,
@@ -218,6 +227,40 @@ impl Coordinator {
                 self.tell(&seen.value, &case.record).await;
             }
         }
+    }
+
+    async fn sealed(&self, record: &JobRecord) -> Result<Sealed, FleetError> {
+        let bytes = self.fleet.fetch(&record.payload).await?;
+        Sealed::open(&bytes).map_err(|error| FleetError::Damaged {
+            what: format!("the payload of {}", record.job),
+            why: error.to_string(),
+        })
+    }
+
+    /// Ends a job that nobody wants or waits for any more, and whose answers could not be checked.
+    async fn give_up(&self, seen: Seen<JobRecord>, why: &FleetError) -> Result<(), FleetError> {
+        let mut record = seen.value;
+        let reason = shortened(why.to_string());
+        let outcome = match record.canceled {
+            Some(_) => EndOutcome::Canceled,
+            None => EndOutcome::Failed,
+        };
+        for slot in record.slots.iter_mut().filter(|slot| slot.end.is_none()) {
+            slot.end = Some(SlotEnd::Dead {
+                reason: reason.clone(),
+            });
+        }
+        record.end = Some(End {
+            at: Timestamp::now(),
+            outcome,
+            workers: Vec::new(),
+            agreement: None,
+            answer: None,
+            reason: Some(reason),
+        });
+        let key = names::token(&record.job);
+        store::swap(&self.fleet.jobs, &key, &record, seen.revision).await?;
+        Ok(())
     }
 
     /// Tells the ledger everything again, which counts once, and closes the job. False where somebody else changed it meanwhile.
@@ -246,22 +289,28 @@ impl Coordinator {
 
     /// The answer of a job as it was published, for whoever wants its record and its files.
     pub async fn published(&self, record: &JobRecord) -> Result<Option<Published>, FleetError> {
-        let Some(number) = record.end.as_ref().and_then(|end| end.answer) else {
-            return Ok(None);
-        };
-        let slot = record.slots.iter().find(|slot| slot.number == number);
-        match slot.and_then(|slot| slot.end.as_ref()) {
-            Some(crate::model::SlotEnd::Valid { sequence, .. }) => {
-                self.published_at(*sequence).await.map(Some)
-            }
-            _ => Ok(None),
+        match record.answered() {
+            Some((_, sequence)) => self.published_at(sequence).await.map(Some),
+            None => Ok(None),
         }
     }
 
     async fn published_at(&self, sequence: u64) -> Result<Published, FleetError> {
-        let message = self.fleet.results.get_raw_message(sequence).await;
-        let message = message.map_err(FleetError::talk("cannot get an answer"))?;
+        let message = self.message_at(sequence).await?;
         store::read(&message.payload, || format!("the answer {sequence}"))
+    }
+
+    async fn message_at(&self, sequence: u64) -> Result<StreamMessage, FleetError> {
+        let message = self.fleet.results.get_raw_message(sequence).await;
+        message.map_err(|error| match error.kind() {
+            RawMessageErrorKind::NoMessageFound => FleetError::Damaged {
+                what: format!("the answer {sequence}"),
+                why: error.to_string(),
+            },
+            RawMessageErrorKind::InvalidSubject
+            | RawMessageErrorKind::JetStream(_)
+            | RawMessageErrorKind::Other => FleetError::talk("cannot get an answer")(error),
+        })
     }
 
     async fn tell(&self, before: &JobRecord, after: &JobRecord) {
@@ -269,14 +318,12 @@ impl Coordinator {
             let was = before.slots.get(index).and_then(|slot| slot.end.as_ref());
             let (what, worker, detail) = match (&slot.end, was) {
                 (
-                    Some(crate::model::SlotEnd::Rejected {
+                    Some(SlotEnd::Rejected {
                         worker, evidence, ..
                     }),
                     None,
                 ) => ("rejected", Some(worker.clone()), evidence.clone()),
-                (Some(crate::model::SlotEnd::Dead { reason }), None) => {
-                    ("dead", None, reason.clone())
-                }
+                (Some(SlotEnd::Dead { reason }), None) => ("dead", None, reason.clone()),
                 _ => continue,
             };
             self.note(&after.job, Some(slot.number), what, worker, detail)
@@ -306,6 +353,23 @@ impl Coordinator {
             logs: Vec::new(),
         };
         self.fleet.note_best_effort(event).await;
+    }
+}
+
+impl JobRecord {
+    /// The slot whose answer is that of the job, and where it lies.
+    fn answered(&self) -> Option<(&Slot, u64)> {
+        let number = self.end.as_ref()?.answer?;
+        let slot = self.slots.iter().find(|slot| slot.number == number)?;
+        match slot.end.as_ref()? {
+            SlotEnd::Valid { sequence, .. } => Some((slot, *sequence)),
+            SlotEnd::Rejected { .. } | SlotEnd::Dead { .. } | SlotEnd::Abandoned => None,
+        }
+    }
+
+    /// Whether nobody waits for it any more.
+    fn is_over(&self) -> bool {
+        self.canceled.is_some() || Timestamp::now() > self.deadline
     }
 }
 

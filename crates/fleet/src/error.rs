@@ -36,6 +36,10 @@ pub enum FleetError {
         "the job {job} was submitted before with another payload; seal this one under another id"
     )]
     OtherPayload { job: String },
+    #[error(
+        "the answer to {job} does not hold here: {why}; a coordinator that trusts other workers has let it pass"
+    )]
+    Unproven { job: String, why: String },
     #[error("the job {job} {why}")]
     Unfit { job: String, why: String },
     #[error("somebody else changes {what} all the time; try again")]
@@ -50,6 +54,7 @@ impl FleetError {
             }
             Self::BadOption { .. } | Self::OtherPayload { .. } => ErrorCode::InputInvalid,
             Self::NoSuchJob { .. } | Self::NoSuchWorker { .. } => ErrorCode::HistoryNotFound,
+            Self::Unproven { .. } => ErrorCode::EnvelopeInvalid,
             Self::NotLetIn { .. }
             | Self::NoTls { .. }
             | Self::WrongStream { .. }

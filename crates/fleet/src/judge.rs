@@ -23,9 +23,9 @@ pub struct Published {
     /// The record of the run, and what else a daemon wants to know of it. Only for a request of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more: Option<Carried>,
-    /// The files that the run left, by their digests, which stand in the record.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<Carried>,
+    /// The list of the files that the run left, by their digests, which stand in the record. A document of its own: there may be more of them than a message has room for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Carried>,
     /// Base64, by the worker's key over the subject and the digests of the envelope and the record: whoever is blamed for a message has signed it, whatever is in it.
     pub signature: String,
 }
@@ -83,7 +83,7 @@ pub fn published(
     subject: &str,
     envelope: Carried,
     more: Option<Carried>,
-    files: Vec<Carried>,
+    files: Option<Carried>,
     signer: &dyn Sign,
 ) -> Published {
     let signature = signer.sign(&signed_message(subject, &envelope, more.as_ref()));

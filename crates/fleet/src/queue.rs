@@ -266,6 +266,15 @@ impl Fleet {
                 why,
             });
         }
+        for carried in std::iter::once(&record.payload).chain(&record.request) {
+            if !self.has(carried).await? {
+                let why = "has nothing left to be done again: what was submitted has been removed; submit it once more".to_owned();
+                return Err(FleetError::Unfit {
+                    job: job.to_owned(),
+                    why,
+                });
+            }
+        }
         let excluded = LocalLedger::new(self).quarantined(now).await?;
         let mut next = 0;
         for slot in &mut record.slots {

@@ -9,10 +9,9 @@ use jiff::Timestamp;
 
 use super::{Case, Coordinator, Trust};
 use crate::cancel::CANCELED;
-use crate::carry::LARGEST_RECORD;
 use crate::error::FleetError;
-use crate::judge::{self, Asked, Published, Rejection};
-use crate::model::{Advert, Carried, Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
+use crate::judge::{self, Rejection};
+use crate::model::{Advert, Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
 use crate::names;
 use crate::store::{self, Seen};
 use crate::supervise::{Silent, Watched};
@@ -138,93 +137,29 @@ impl Coordinator {
         subject: &str,
         payload: &[u8],
     ) -> Result<Result<String, Rejection>, FleetError> {
-        let nobodys = |evidence: &str| {
-            Ok(Err(Rejection {
-                offence: None,
-                evidence: evidence.to_owned(),
-            }))
-        };
-        let Some(key) = self.key_of(worker).await? else {
-            return nobodys("its worker is not known");
-        };
-        let Ok(published) = serde_json::from_slice::<Published>(payload) else {
-            return nobodys("it is no answer, and nothing shows who wrote it");
-        };
-        if !judge::is_signed(&key, subject, &published) {
-            return nobodys("its worker has not signed it");
-        }
-        if let Some(why) = self.enforcer.unfit(worker, &key).await? {
-            return nobodys(&why);
-        }
-        let blamed = |offence, evidence: String| {
-            Ok(Err(Rejection {
-                offence: Some(offence),
-                evidence,
-            }))
-        };
-        if let Carried::Object { bytes, .. } = &published.envelope
-            && usize::try_from(*bytes).is_ok_and(|bytes| bytes > crate::carry::LARGEST)
+        // Only when it comes: what a worker did when it was fit stays done.
+        if let Some(key) = self.key_of(worker).await?
+            && let Some(evidence) = self.enforcer.unfit(worker, &key).await?
         {
-            return blamed(
-                Offence::OutputTooLarge,
-                format!("its envelope has {bytes} bytes"),
-            );
+            return Ok(Err(Rejection {
+                offence: None,
+                evidence,
+            }));
         }
-        let bytes = match self.fleet.fetch(&published.envelope).await {
-            Ok(bytes) => bytes,
-            Err(FleetError::Damaged { why, .. }) => return blamed(Offence::MalformedResult, why),
-            Err(error) => return Err(error),
-        };
-        let mut excluded = slot.excluded.clone();
-        let mut used = case.record.used.clone();
-        for other in &case.record.slots {
-            if let Some(SlotEnd::Valid {
-                worker, result_id, ..
-            }) = &other.end
-            {
-                excluded.push(worker.clone());
-                used.push(result_id.clone());
-            }
-        }
+        let mut barred = Vec::new();
         if self
             .ledger
             .standing(worker)
             .await?
             .is_quarantined(Timestamp::now())
         {
-            excluded.push(worker.to_owned());
+            barred.push(worker.to_owned());
         }
-        let asked = Asked {
-            sealed: case.sealed,
-            slot: slot.number,
-            queued_at: slot.queued_at,
-            used: &used,
-            excluded: &excluded,
-        };
-        let envelope = match judge::judge(&asked, worker, &key, &bytes) {
-            Ok(envelope) => envelope,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
-        if case.record.request.is_some() {
-            let Some(more) = &published.more else {
-                let evidence = "it does not bring the record of its run".to_owned();
-                return blamed(Offence::MalformedResult, evidence);
-            };
-            let bytes = match self.fleet.fetch_at_most(more, LARGEST_RECORD).await {
-                Ok(bytes) => bytes,
-                Err(FleetError::Damaged { why, .. }) => {
-                    return blamed(Offence::MalformedResult, why);
-                }
-                Err(error) => return Err(error),
-            };
-            if let Err(rejection) = judge::check_record(case.sealed, &envelope, &bytes) {
-                return Ok(Err(rejection));
-            }
-        }
-        Ok(Ok(envelope.result_id))
+        self.checked(case, slot, barred, (worker, subject), payload)
+            .await
     }
 
-    async fn key_of(&mut self, worker: &str) -> Result<Option<PublicKey>, FleetError> {
+    pub(super) async fn key_of(&mut self, worker: &str) -> Result<Option<PublicKey>, FleetError> {
         if let Trust::Listed(listed) = &self.trust {
             let known = listed.iter().find(|(name, _)| name == worker);
             return Ok(known.map(|(_, key)| *key));

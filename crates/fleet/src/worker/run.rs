@@ -25,6 +25,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Before work that is for somebody else is offered again.
 const LATER: Duration = Duration::from_millis(300);
 
+/// What a message has besides its contents and its id.
+const HEADERS: usize = 64;
+
 /// True where an answer was given. Trouble is not told: the queue offers the work again.
 pub(super) async fn attempt(shared: Arc<Shared>, message: Message) -> bool {
     let Ok(work) = serde_json::from_slice::<Work>(&message.payload) else {
@@ -149,10 +152,13 @@ impl Attempt<'_> {
         mut revision: u64,
     ) -> Result<bool, FleetError> {
         let fleet = &self.shared.worker.fleet;
-        let bytes = fleet.fetch(&self.work.payload).await?;
-        let sealed = match Sealed::open(&bytes) {
-            Ok(sealed) if sealed.digest() == self.work.digest => sealed,
-            Ok(_) | Err(_) => {
+        let bytes = match fleet.fetch(&self.work.payload).await {
+            Err(error @ FleetError::Talk { .. }) => return Err(error),
+            fetched => fetched.ok(),
+        };
+        let sealed = match bytes.as_deref().map(Sealed::open) {
+            Some(Ok(sealed)) if sealed.digest() == self.work.digest => sealed,
+            Some(_) | None => {
                 let reason = "its payload is not what was submitted";
                 claim.state = ClaimState::Dead {
                     reason: reason.to_owned(),
@@ -165,12 +171,16 @@ impl Attempt<'_> {
             .map_err(FleetError::talk("cannot make a pipe"))?;
         let mut stop: Option<OwnedFd> = Some(stop);
         let request = match &self.work.request {
-            Some(request) => Some(fleet.fetch_at_most(request, LARGEST_REQUEST).await?),
+            Some(request) => match fleet.fetch_at_most(request, LARGEST_REQUEST).await {
+                Err(error @ FleetError::Talk { .. }) => return Err(error),
+                fetched => Some(fetched.ok()),
+            },
             None => None,
         };
         let is_other =
             |request: &Vec<u8>| !request.is_empty() && sealed.payload().scope != scope_of(request);
-        if request.as_ref().is_some_and(is_other) {
+        let (is_asked, request) = (request.is_some(), request.flatten());
+        if request.as_ref().map_or(is_asked, is_other) {
             let reason = "its request is not what was submitted";
             claim.state = ClaimState::Dead {
                 reason: reason.to_owned(),
@@ -275,6 +285,7 @@ impl Attempt<'_> {
         let mut carried = None;
         let mut more = None;
         let mut files: Vec<Carried> = Vec::new();
+        let mut list = None;
         loop {
             match self.sign_of_life(key, &mut claim, revision).await {
                 Ok(Hold::Ours(next)) => revision = next,
@@ -312,14 +323,31 @@ impl Attempt<'_> {
             if carried.is_none() {
                 carried = fleet.carry(job, done.envelope.clone()).await.ok();
             }
+            if list.is_none() && !files.is_empty() {
+                let text = serde_json::to_string(&files);
+                let text = text.map_err(FleetError::talk("cannot be written as JSON"))?;
+                list = fleet.carry(job, text).await.ok();
+            }
             if let Some(envelope) = &carried
                 && more.is_some() == self.work.request.is_some()
-                && self
-                    .publish(envelope.clone(), more.clone(), files.clone())
-                    .await
-                    .is_ok()
+                && list.is_none() == files.is_empty()
             {
-                break;
+                match self
+                    .publish(envelope.clone(), more.clone(), list.clone())
+                    .await
+                {
+                    Ok(()) => break,
+                    // However often it is tried.
+                    Err(FleetError::Unfit { why, .. }) => {
+                        let refusal = Refusal {
+                            reason: format!("it {why}"),
+                            whose: Whose::Payload,
+                        };
+                        self.refuse(key, claim, revision, refusal).await?;
+                        return Ok(false);
+                    }
+                    Err(_) => {}
+                }
             }
             self.wait_again().await;
         }
@@ -339,16 +367,21 @@ impl Attempt<'_> {
         &self,
         envelope: Carried,
         more: Option<Carried>,
-        files: Vec<Carried>,
+        files: Option<Carried>,
     ) -> Result<(), FleetError> {
         let worker = &self.shared.worker;
         let subject = names::result_subject(&self.work.job, self.work.slot, &worker.name);
         let published = judge::published(&subject, envelope, more, files, worker.signer.as_ref());
         let id = format!("{}.{}.{}", self.work.job, self.work.slot, worker.name);
-        let sent = worker
-            .fleet
-            .publish(subject.clone(), &id, store::written(&published)?)
-            .await;
+        let body = store::written(&published)?;
+        let (bytes, most) = (body.len(), worker.fleet.client.max_payload());
+        if bytes.saturating_add(HEADERS).saturating_add(id.len()) > most {
+            return Err(FleetError::Unfit {
+                job: self.work.job.clone(),
+                why: format!("has an answer of {bytes} bytes, and the server takes {most} at once"),
+            });
+        }
+        let sent = worker.fleet.publish(subject.clone(), &id, body).await;
         if sent.is_err() {
             // The server takes one for a subject: ours may be there already.
             let there = worker

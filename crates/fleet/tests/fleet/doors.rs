@@ -230,6 +230,13 @@ fn a_server_with_certificates_is_believed_by_its_authority_and_is_shown_our_own(
         eprintln!("{why}");
         is_refused(&address, "no secure connection");
     }
+    // One who shows a certificate says nothing to a server that wants none.
+    let Some(plain) = Nats::start() else { return };
+    let stripped = Address {
+        client: Some(own.clone()),
+        ..at(plain.url())
+    };
+    is_refused(&stripped, "no secure connection");
     let missing = (dir.path().join("missing"), own.1);
     is_refused(&with(Some(&ca), Some(missing)), "--nats-cert: cannot read");
     let away = dir.path().join("away");

@@ -1,12 +1,21 @@
 //! Jobs that go well, and those that cannot be done.
 
-use cofferdam_fleet::model::{EndOutcome, Settings, WorkerState};
-use cofferdam_fleet::{Accepted, Address, Drain, Fleet, FleetError, LocalLedger};
+use cofferdam_contract::canonical::Digest;
+use cofferdam_contract::request::BackendName;
+use cofferdam_contract::rules::Offence;
+use cofferdam_fleet::class::Class;
+use cofferdam_fleet::coordinator::{Coordinator, Trust};
+use cofferdam_fleet::judge;
+use cofferdam_fleet::model::{Carried, EndOutcome, Settings, SlotEnd, WorkerState};
+use cofferdam_fleet::{
+    Accepted, Address, Drain, Errand, Fleet, FleetError, LocalLedger, Submission, scope_of,
+};
 use cofferdam_testkit::nats::Nats;
 use serde_json::json;
 
 use crate::world::{
-    Manner, calm, connect, ended, hand, payload, quick, runtime, submit, submit_as, until,
+    FILES, Key, Manner, PATIENCE, calm, connect, ended, hand, payload, quick, runtime, submit,
+    submit_as, until,
 };
 
 #[test]
@@ -276,5 +285,141 @@ fn a_server_that_is_not_there_and_a_stream_that_is_not_ours_are_told() {
         };
         let error = Fleet::connect(&gone, None).await.unwrap_err();
         assert!(error.to_string().contains("--nats-creds"), "{error}");
+    });
+}
+
+#[test]
+fn what_is_gone_from_the_object_store_is_no_server_that_is_away() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let task =
+            json!({"kind": "command", "argv": ["/bin/true"], "stdin": "i".repeat(200 << 10)});
+        let large = || payload("anything", json!({"task": task}));
+        // An answer whose envelope was never put there: its worker is blamed, and the job goes on.
+        let (answered, canceled, done) = (large(), large(), large());
+        submit(&fleet, &answered, 1).await.unwrap();
+        let job = &answered.payload().payload_id;
+        let liar = Key::of("liar");
+        let nowhere = Carried::Object {
+            name: format!("{job}.nowhere"),
+            bytes: 10,
+            sha256: Digest::of(b"nothing"),
+        };
+        let subject = format!("cofferdam.result.{job}.0.liar");
+        let lie = judge::published(&subject, nowhere, None, None, &liar);
+        let client = async_nats::connect(nats.url()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        let lie = serde_json::to_vec(&lie).unwrap();
+        context
+            .publish(subject, lie.into())
+            .await
+            .unwrap()
+            .await
+            .unwrap();
+        let trust = Trust::Listed(vec![
+            ("liar".into(), liar.0.public_key()),
+            ("a".into(), Key::of("a").0.public_key()),
+        ]);
+        let mut coordinator = Coordinator::new(&fleet, trust);
+        assert!(coordinator.tend(job).await.unwrap().is_none());
+        let standing = LocalLedger::new(&fleet).standing("liar").await.unwrap();
+        assert_eq!(standing.offences.get(&Offence::MalformedResult), Some(&1));
+        // A payload that is gone: all others are seen to, and it ends when it is canceled.
+        submit(&fleet, &canceled, 1).await.unwrap();
+        let gone = &canceled.payload().payload_id;
+        fleet
+            .release(&fleet.job_record(gone).await.unwrap())
+            .await
+            .unwrap();
+        let (open, troubles) = coordinator.tend_all().await.unwrap();
+        assert_eq!((open, troubles.len()), (2, 1), "{troubles:?}");
+        assert!(
+            matches!(troubles[0], FleetError::Damaged { .. }),
+            "{troubles:?}"
+        );
+        fleet.cancel(gone).await.unwrap();
+        let end = ended(&fleet, &canceled).await.end.unwrap();
+        assert_eq!(end.outcome, EndOutcome::Canceled);
+        // What has ended and was removed is not done again, and an answer that is gone is not waited for.
+        let _hand = hand(&nats, "a", Manner::Honest);
+        submit(&fleet, &done, 1).await.unwrap();
+        let mut record = ended(&fleet, &done).await;
+        assert_eq!(record.end.as_ref().unwrap().outcome, EndOutcome::Agreed);
+        fleet.release(&record).await.unwrap();
+        let again = fleet.requeue(&record.job).await;
+        assert!(matches!(again, Err(FleetError::Unfit { .. })), "{again:?}");
+        for slot in &mut record.slots {
+            if let Some(SlotEnd::Valid { sequence, .. }) = &mut slot.end {
+                *sequence = 1 << 40;
+            }
+        }
+        let lost = coordinator.published(&record).await;
+        assert!(matches!(lost, Err(FleetError::Damaged { .. })), "{lost:?}");
+    });
+}
+
+#[test]
+fn an_answer_with_many_files_fits_into_a_message_and_one_that_does_not_is_no_answer() {
+    let Some(nats) = Nats::start_with("max_payload: 140000") else {
+        return;
+    };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let _hand = hand(&nats, "a", Manner::LeavesFiles);
+        let request = "what was asked";
+        let sealed = payload(&scope_of(request.as_bytes()), json!({}));
+        // A long name makes for few files.
+        let job = "j".repeat(200);
+        let errand = Errand {
+            submission: Submission {
+                sealed: &sealed,
+                class: Class::of(&sealed, BackendName::Native),
+                tenant: "t",
+                replicas: 1,
+                audited: false,
+            },
+            job: &job,
+            request: request.to_owned(),
+        };
+        fleet.submit_errand(errand).await.unwrap();
+        let mut coordinator = Coordinator::new(&fleet, Trust::FirstUse);
+        let record = tokio::time::timeout(PATIENCE, coordinator.wait_for(&job)).await;
+        let record = record.unwrap().unwrap();
+        assert_eq!(record.end.as_ref().unwrap().outcome, EndOutcome::Agreed);
+        let published = coordinator.published(&record).await.unwrap().unwrap();
+        let files = fleet.files_of(&published).await.unwrap();
+        assert_eq!(files.len(), FILES);
+        assert!(serde_json::to_vec(&files).unwrap().len() > 140_000);
+        assert!(fleet.fetch_exactly(&files[FILES - 1], 64).await.is_ok());
+        // They go with the job, and the list too.
+        fleet.release(&record).await.unwrap();
+        for gone in [
+            &files[0],
+            &files[FILES - 1],
+            published.files.as_ref().unwrap(),
+        ] {
+            let fetched = fleet.fetch_at_most(gone, 1 << 20).await;
+            assert!(
+                matches!(fetched, Err(FleetError::Damaged { .. })),
+                "{fetched:?}"
+            );
+        }
+    });
+    let Some(nats) = Nats::start_with("max_payload: 16384") else {
+        return;
+    };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let worker = hand(&nats, "a", Manner::Honest);
+        let sealed = payload("writes 20000", json!({}));
+        submit(&fleet, &sealed, 1).await.unwrap();
+        let end = ended(&fleet, &sealed).await.end.unwrap();
+        let reason = end.reason.unwrap();
+        assert_eq!((end.outcome, worker.runs()), (EndOutcome::Failed, 1));
+        assert!(
+            reason.contains("the server takes 16384 at once"),
+            "{reason}"
+        );
     });
 }

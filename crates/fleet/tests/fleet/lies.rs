@@ -1,11 +1,13 @@
 //! Workers that lie are caught, held to account once, and replaced.
 
+use cofferdam_contract::canonical::Digest;
+use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::replicas::Outcome;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::rules::Offence;
 use cofferdam_fleet::class::Class;
 use cofferdam_fleet::coordinator::{Coordinator, Trust};
-use cofferdam_fleet::model::EndOutcome;
+use cofferdam_fleet::model::{Carried, EndOutcome};
 use cofferdam_fleet::{Accepted, Errand, FleetError, LocalLedger, Submission, scope_of};
 use cofferdam_testkit::nats::Nats;
 use jiff::Timestamp;
@@ -232,6 +234,39 @@ fn what_a_request_answers_beside_its_output_is_compared_too() {
 }
 
 #[test]
+fn an_answer_that_another_coordinator_let_pass_is_checked_again_by_whom_one_trusts_oneself() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let _stranger = hand(&nats, "stranger", Manner::Honest);
+        let sealed = payload("anything", json!({}));
+        submit(&fleet, &sealed, 1).await.unwrap();
+        // One without a list takes the word of anybody.
+        let record = ended(&fleet, &sealed).await;
+        assert_eq!(record.end.as_ref().unwrap().outcome, EndOutcome::Agreed);
+        let listed =
+            |name: &str, key: &str| Trust::Listed(vec![(name.into(), Key::of(key).0.public_key())]);
+        for (trust, holds) in [
+            (Trust::FirstUse, true),
+            (listed("stranger", "stranger"), true),
+            (listed("known", "known"), false),
+            (listed("stranger", "another"), false),
+        ] {
+            let mut coordinator = Coordinator::new(&fleet, trust.clone());
+            let verified = coordinator.verified(&record).await;
+            match holds {
+                true => assert!(verified.unwrap().is_some(), "{trust:?}"),
+                false => assert_eq!(
+                    verified.unwrap_err().code(),
+                    ErrorCode::EnvelopeInvalid,
+                    "{trust:?}"
+                ),
+            }
+        }
+    });
+}
+
+#[test]
 fn the_record_of_a_request_is_the_one_that_was_signed_for_and_the_request_the_one_that_was_sealed()
 {
     let Some(nats) = Nats::start() else { return };
@@ -287,5 +322,33 @@ fn the_record_of_a_request_is_the_one_that_was_signed_for_and_the_request_the_on
         let reason = end.reason.unwrap();
         assert!(reason.contains("not what was submitted"), "{reason}");
         assert_eq!(honest.runs(), 0);
+    });
+}
+
+#[test]
+fn a_file_has_as_many_bytes_as_it_is_said_to_have() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        let fleet = connect(&nats, Some(calm())).await;
+        let client = async_nats::connect(nats.url()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        let objects = context.get_object_store("cofferdam_objects").await.unwrap();
+        let contents = b"twelve bytes";
+        let put = objects.put("job.file", &mut contents.as_slice()).await;
+        put.unwrap();
+        let carried = Carried::Object {
+            name: "job.file".into(),
+            bytes: 1,
+            sha256: Digest::of(contents),
+        };
+        let right = fleet.fetch_exactly(&carried, 12).await.unwrap();
+        assert_eq!(right, contents);
+        for bytes in [0, 1, 11, 13, u64::MAX] {
+            let wrong = fleet.fetch_exactly(&carried, bytes).await;
+            assert!(
+                matches!(wrong, Err(FleetError::Damaged { .. })),
+                "{bytes}: {wrong:?}"
+            );
+        }
     });
 }

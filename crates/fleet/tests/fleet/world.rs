@@ -200,7 +200,11 @@ pub(crate) enum Manner {
     NoRecord,
     /// Beside the right record, what a handler returned is another.
     OtherAnswer,
+    /// A request's run leaves [`FILES`].
+    LeavesFiles,
 }
+
+pub(crate) const FILES: usize = 400;
 
 pub(crate) struct Scripted {
     pub(crate) name: String,
@@ -285,8 +289,18 @@ impl Executor for Scripted {
                 logs: Vec::new(),
             },
             more,
-            files: Vec::new(),
+            files: match self.manner {
+                Manner::LeavesFiles => (0..FILES)
+                    .map(|number| canonical::Digest::of(number.to_string().as_bytes()).hex())
+                    .collect(),
+                _ => Vec::new(),
+            },
         })
+    }
+
+    /// Whatever it is asked for: its name.
+    fn contents(&self, sha256: &str) -> Option<Vec<u8>> {
+        Some(sha256.as_bytes().to_vec())
     }
 }
 

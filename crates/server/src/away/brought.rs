@@ -1,5 +1,7 @@
 //! What comes back of a run that was carried out elsewhere, as one document. Its reader trusts nothing in it: sizes, paths and digests are checked where it is taken in.
 
+use std::collections::BTreeSet;
+
 use cofferdam_contract::carried_record::CarriedRecord;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_store::collect::ArtifactLimits;
@@ -75,15 +77,20 @@ impl Brought {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Every file that the run left, its inputs included; each once.
-    pub(crate) fn digests(&self) -> Vec<String> {
+    /// Every file that the run left, its inputs included, with the size that it is said to have; each once, unless it is said to have several.
+    pub(crate) fn files(&self) -> BTreeSet<(String, u64)> {
         let of_inputs = self.inputs.iter().flatten().flat_map(|input| match input {
             BroughtInput::Ran { artifacts, .. } => artifacts.as_slice(),
             BroughtInput::NotRun { .. } => &[],
         });
         let all = self.artifacts.iter().chain(of_inputs);
-        let mut digests: Vec<String> = all.map(|artifact| artifact.digest.to_string()).collect();
-        digests.sort();
+        all.map(|artifact| (artifact.digest.to_string(), artifact.bytes))
+            .collect()
+    }
+
+    /// The same without their sizes.
+    pub(crate) fn digests(&self) -> Vec<String> {
+        let mut digests: Vec<String> = self.files().into_iter().map(|(digest, _)| digest).collect();
         digests.dedup();
         digests
     }
@@ -224,6 +231,11 @@ mod tests {
             .map(|one| one.path.as_str())
             .collect();
         assert_eq!(out, ["../up", "/etc/passwd", "a//b", "large"]);
+        // What is said to have two sizes is asked for with both: one of them cannot be right.
+        let mut twice = read();
+        twice.artifacts = vec![artifact("a/b", 5), artifact("a/b", 5), artifact("a/b", 6)];
+        let sizes: Vec<u64> = twice.files().into_iter().map(|(_, bytes)| bytes).collect();
+        assert_eq!((sizes, twice.digests().len()), (vec![5, 6], 1));
         let mut none = read();
         none.hold_to(None);
         assert!(none.finished().artifacts.is_empty());

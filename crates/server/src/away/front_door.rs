@@ -58,6 +58,8 @@ pub(crate) struct FrontDoor {
 
 /// Between attempts at what a server that is away cannot do.
 const AGAIN: Duration = Duration::from_millis(200);
+/// After its deadline a run may still be on its way here for this long; then it is canceled, and after as long again it is given up.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// For what is of use and need not be.
 const HEARD_WITHIN: Duration = Duration::from_secs(5);
@@ -204,7 +206,10 @@ impl FrontDoor {
         began: &dyn Fn(),
     ) -> Away {
         let mut coordinator = Coordinator::new(&self.fleet, self.trust.clone());
-        let record = {
+        // One whose deadline passed while nobody waited for it may have been answered.
+        let until = live.deadline.max(Instant::now()) + GRACE;
+        let mut is_canceled = false;
+        let record = async {
             let mut ended = std::pin::pin!(coordinator.wait_for(job));
             let mut taken = std::pin::pin!(self.fleet.until_taken(job));
             let mut canceled = std::pin::pin!(async {
@@ -212,7 +217,7 @@ impl FrontDoor {
                 // Whatever it says: it has ended then, or will have.
                 let _ = self.until_heard(|| self.fleet.cancel(job)).await;
             });
-            let (mut is_taken, mut is_canceled) = (false, false);
+            let mut is_taken = false;
             loop {
                 tokio::select! {
                     ended = &mut ended => break ended,
@@ -224,19 +229,27 @@ impl FrontDoor {
                 }
             }
         };
-        let record = match record {
-            Ok(record) => record,
-            Err(error) => return Away::Failed(fault(&error)),
+        let stop = async {
+            let _ = self.until_heard(|| self.fleet.cancel(job)).await;
+        };
+        let record = match by(until, GRACE, record, stop).await {
+            Some(Ok(record)) => record,
+            Some(Err(error)) => return Away::Failed(fault(&error)),
+            None => return Away::Expired,
         };
         let end = record.end.as_ref();
         let reason = end.and_then(|end| end.reason.clone()).unwrap_or_default();
         let away = match end.map(|end| end.outcome) {
             Some(EndOutcome::Agreed) => {
-                match self.take_in(&coordinator, &record, work, live, place).await {
+                match self
+                    .take_in(&mut coordinator, &record, work, live, place)
+                    .await
+                {
                     Ok(finished) => Away::Finished(Box::new(finished)),
                     Err(fault) => Away::Failed(fault),
                 }
             }
+            Some(EndOutcome::Canceled) if !is_canceled && Instant::now() >= until => Away::Expired,
             Some(EndOutcome::Canceled) => Away::Canceled,
             Some(EndOutcome::Failed) if Timestamp::now() > record.deadline => Away::Expired,
             Some(EndOutcome::Disputed) => {
@@ -256,16 +269,21 @@ impl FrontDoor {
     /// The record, with its files, becomes one of this history.
     async fn take_in(
         &self,
-        coordinator: &Coordinator,
+        coordinator: &mut Coordinator,
         record: &JobRecord,
         work: &Work,
         live: &Live,
         place: Place<'_>,
     ) -> Result<Finished, Fault> {
-        let failed = |error: FleetError| fault(&error);
-        let published = self.until_heard(|| coordinator.published(record)).await;
+        // Whoever wrote the end may trust workers that we do not.
+        let published = loop {
+            match coordinator.verified(record).await {
+                Err(FleetError::Talk { .. }) => tokio::time::sleep(AGAIN).await,
+                other => break other,
+            }
+        };
         let published = published
-            .map_err(failed)?
+            .map_err(|error| unbelieved(&error))?
             .ok_or_else(|| Fault::internal("a job that was agreed on has no answer"))?;
         let envelope = self.fetched(&published.envelope, LARGEST).await?;
         let envelope: ResultEnvelope = serde_json::from_slice(&envelope)
@@ -294,8 +312,9 @@ impl FrontDoor {
         published: &Published,
         place: Place<'_>,
     ) -> Result<(), Fault> {
-        let lies: HashMap<String, &Carried> = published
-            .files
+        let files = self.until_heard(|| self.fleet.files_of(published)).await;
+        let files = files.map_err(|error| unbelieved(&error))?;
+        let lies: HashMap<String, &Carried> = files
             .iter()
             .filter_map(|carried| match carried {
                 Carried::Object { sha256, .. } => Some((sha256.hex(), carried)),
@@ -303,15 +322,15 @@ impl FrontDoor {
             })
             .collect();
         let objects = Objects::open(place.dir);
-        let most = place.kept.artifacts.unwrap_or_default().per_file.get();
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        for digest in brought.digests() {
+        // No more than is kept of a file: what is said to be larger has been left out.
+        for (digest, bytes) in brought.files() {
             let Some(carried) = lies.get(&digest) else {
                 let detail = "a worker names a file and did not send it";
                 return Err(Fault::coded(ErrorCode::EnvelopeInvalid, detail));
             };
-            // Its digest is checked on the way.
-            let contents = self.fetched(carried, most).await?;
+            // Its digest is checked on the way, and its size, which is what it was let in by.
+            let contents = self.until_heard(|| self.fleet.fetch_exactly(carried, bytes));
+            let contents = contents.await.map_err(|error| unbelieved(&error))?;
             objects.put(&contents)?;
         }
         Ok(())
@@ -319,7 +338,7 @@ impl FrontDoor {
 
     async fn fetched(&self, carried: &Carried, most: usize) -> Result<Vec<u8>, Fault> {
         let fetched = self.until_heard(|| self.fleet.fetch_at_most(carried, most));
-        fetched.await.map_err(|error| fault(&error))
+        fetched.await.map_err(|error| unbelieved(&error))
     }
 
     /// A server that is away is waited for.
@@ -334,6 +353,28 @@ impl FrontDoor {
             }
         }
     }
+}
+
+/// Waits for an end until then, and for a while longer when it is being stopped. Whoever does not heed that is not waited for.
+async fn by<T>(
+    until: Instant,
+    grace: Duration,
+    ended: impl Future<Output = T>,
+    stop: impl Future<Output = ()>,
+) -> Option<T> {
+    let mut ended = std::pin::pin!(ended);
+    if let Ok(ended) = tokio::time::timeout_at(until.into(), &mut ended).await {
+        return Some(ended);
+    }
+    let stopped = async {
+        tokio::select! {
+            biased;
+            ended = &mut ended => return ended,
+            () = stop => {}
+        }
+        ended.await
+    };
+    tokio::time::timeout(grace, stopped).await.ok()
 }
 
 fn backend(sealed: &Sealed) -> BackendName {
@@ -378,7 +419,49 @@ fn seal(work: &Work, live: &Live, request: &str) -> Result<Sealed, Fault> {
     sealed.map_err(|found| internal(found.to_string()))
 }
 
+/// Of what a worker has sent: it is the worker's if that is not there, or is not what it was said to be.
+fn unbelieved(error: &FleetError) -> Fault {
+    match error {
+        FleetError::Damaged { .. } => Fault::coded(ErrorCode::EnvelopeInvalid, error.to_string()),
+        _ => fault(error),
+    }
+}
+
 fn fault(error: &FleetError) -> Fault {
     tracing::warn!(%error, "the fleet");
     Fault::coded(error.code(), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_does_not_end_after_its_deadline_is_stopped_and_then_given_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (now, short, long) = (
+                Instant::now(),
+                Duration::from_millis(20),
+                Duration::from_secs(600),
+            );
+            // One that heeds nothing, whether it can be told to stop or not.
+            assert_eq!(by(now, short, pending::<u8>(), ready(())).await, None);
+            assert_eq!(by(now, short, pending::<u8>(), pending()).await, None);
+            // One that ends when it is stopped, and one that ends by itself.
+            let stopped = watch::Sender::new(false);
+            let mut told = stopped.subscribe();
+            let ended = async { told.wait_for(|told| *told).await.is_ok() };
+            let stop = async {
+                stopped.send_replace(true);
+            };
+            assert_eq!(by(now, long, ended, stop).await, Some(true));
+            assert_eq!(by(now + long, long, ready(1), pending()).await, Some(1));
+        });
+    }
 }
