@@ -33,6 +33,7 @@ pub(super) struct Holdings {
 
 const SOON: Duration = Duration::from_secs(100);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+const AT_REST: Duration = Duration::from_millis(300);
 
 impl Served {
     /// Ready; with a data directory of this name.
@@ -86,6 +87,14 @@ impl Served {
             let work = entries(&self.data.join("work"));
             let is_clear = work == 0 && self.journals() == 0 && self.ready()? == 0.0;
             (is_idle && is_clear).then_some(())
+        })?;
+        // What waited is counted as gone when its end begins.
+        until("what waited has gone", || {
+            let before = self.holdings().ok()?;
+            std::thread::sleep(AT_REST);
+            let now = self.holdings().ok()?;
+            let held = |holdings: &Holdings| (holdings.descriptors, holdings.groups);
+            (held(&before) == held(&now)).then_some(())
         })
     }
 
