@@ -12,7 +12,9 @@ use crate::arguments::{ContainerArgs, Places};
 use crate::config::{self, DockerFlags, Flags, Merged, Sources};
 use crate::failure::Failure;
 
-pub(crate) use daemon::{Settings, backends, examine, of_configuration};
+#[cfg(feature = "docker")]
+pub(crate) use daemon::of_configuration;
+pub(crate) use daemon::{Settings, backends, examine};
 
 pub(crate) fn flags(args: &ContainerArgs) -> DockerFlags {
     DockerFlags {

@@ -1,7 +1,6 @@
 //! What a person sees: widths, colours, tables, times in words, a pager. Knows nothing of runs.
 
 pub(crate) mod amount;
-#[cfg(feature = "docker")]
 pub(crate) mod bar;
 pub(crate) mod colour;
 pub(crate) mod control;
