@@ -66,7 +66,8 @@ impl Library {
         let began = Instant::now();
         let request = Request::command(&self.argv);
         let pool = self.pool.as_ref();
-        let seat = pool.and_then(|pool| pool.seat(&request, Evidence::Ending, Private::Nothing));
+        let seat =
+            pool.and_then(|pool| pool.seat_or_build(&request, Evidence::Ending, Private::Nothing));
         let streams = Streams::kept(1 << 20);
         let grant = Grant::new(request).map_err(|error| error.to_string())?;
         let record = pipeline::run_in(seat, grant, streams, &self.host);

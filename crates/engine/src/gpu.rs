@@ -19,6 +19,25 @@ const FIRST_RENDER: u32 = 128;
 /// As many as the kernel has numbers for.
 const MOST: u32 = 64;
 
+/// How many of these cards this machine has. One that was named and is not there is an error.
+pub fn count(gpus: &Gpus) -> Result<u32, EngineError> {
+    counted(gpus, Path::new("/dev"))
+}
+
+fn counted(gpus: &Gpus, dev: &Path) -> Result<u32, EngineError> {
+    // A card has one node or two; each is asked for by itself.
+    let each = |number: u32| nodes(&Gpus::Numbered(vec![number]), dev);
+    nodes(gpus, dev)?;
+    Ok(match gpus {
+        Gpus::None => 0,
+        Gpus::Numbered(numbers) => u32::try_from(numbers.len()).unwrap_or(u32::MAX),
+        Gpus::All => {
+            let there = (0..MOST).filter(|number| each(*number).is_ok());
+            u32::try_from(there.count()).unwrap_or(u32::MAX)
+        }
+    })
+}
+
 /// The nodes below `dev`, which is `/dev` everywhere but in tests. A GPU that was asked for and is not there is an error.
 pub(crate) fn nodes(gpus: &Gpus, dev: &Path) -> Result<Vec<PathBuf>, EngineError> {
     let numbers: Vec<u32> = match gpus {
@@ -125,5 +144,10 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let error = names(&Gpus::All, empty.path()).unwrap_err();
         assert!(error.contains("there is no GPU:"), "{error}");
+        let counted = |gpus, dev: &Path| counted(&gpus, dev).ok();
+        assert_eq!(counted(Gpus::All, dev.path()), Some(2));
+        assert_eq!(counted(Gpus::Numbered(vec![1]), dev.path()), Some(1));
+        assert_eq!(counted(Gpus::None, empty.path()), Some(0));
+        assert_eq!(counted(Gpus::All, empty.path()), None);
     }
 }

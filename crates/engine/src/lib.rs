@@ -16,7 +16,7 @@ pub mod doctor;
 pub mod error;
 mod feed;
 mod fixed;
-mod gpu;
+pub mod gpu;
 mod gvisor;
 pub mod host;
 pub mod interpreter;
@@ -45,7 +45,7 @@ pub use cofferdam_sys::heap;
 
 mod cancel;
 
-/// The README's example is compiled and run with the tests.
+/// The page's example is compiled and run with the tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-mod readme {}
+#[doc = include_str!("../../../docs/library.md")]
+mod page {}

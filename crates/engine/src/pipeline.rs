@@ -207,7 +207,7 @@ fn start<'a>(
     // What goes first when something fails here is declared last: the processes.
     let Stand {
         mut told,
-        janitor,
+        remover,
         group,
         sandbox,
     } = stand;
@@ -276,7 +276,7 @@ fn start<'a>(
         terms,
         sandbox,
         group,
-        janitor,
+        remover,
         told,
         fixed,
         clearing,

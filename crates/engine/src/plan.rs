@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
 use cofferdam_contract::request::{BackendName, Grant, MountAccess, Request, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap, CpuShare};
-use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
+use cofferdam_sys::blueprint::{Blueprint, Isolation, NetworkNamespace, Routes};
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
 use cofferdam_sys::errand::Errand;
 use cofferdam_sys::protocol::RESULT_FD;
@@ -254,6 +254,7 @@ fn host_blueprint(cpus: Option<usize>, host: &Host) -> Blueprint {
         listener: Listener::Absent,
         landlock: None,
         routes: Routes::Ignored,
+        network: NetworkNamespace::New,
         doors: Vec::new(),
         cpus: cpus.map(|count| choose(count, host)).unwrap_or_default(),
         fixed: None,

@@ -3,6 +3,7 @@
 //!
 //! There is no state of one run that another could meet: a parked sandbox has executed nothing, and all that is recycled is the idea of it.
 
+mod networks;
 mod nursery;
 mod seat;
 mod shape;
@@ -14,8 +15,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cofferdam_contract::request::Request;
-use cofferdam_store::DataDir;
+use cofferdam_store::{DataDir, RunId};
 use cofferdam_sys::cgroup::Bounds;
+use cofferdam_sys::janitor::Family;
 use rustix::io::Errno;
 use rustix::process::Resource;
 
@@ -23,7 +25,8 @@ use crate::error::EngineError;
 use crate::host::Host;
 use crate::interpreter::{Interpreter, Way};
 use crate::plan::Evidence;
-use crate::stand::Waste;
+use crate::stand::{Waste, unwatched};
+use networks::Networks;
 use nursery::Nursery;
 use shape::Shape;
 
@@ -71,6 +74,9 @@ struct Shared {
     dir: DataDir,
     bounds: PoolBounds,
     nursery: Nursery,
+    networks: Networks,
+    /// Whoever removes the groups of its sandboxes when this process is killed.
+    family: Mutex<Option<Arc<Family>>>,
     state: Mutex<State>,
     wake: Condvar,
     /// Told when a sandbox stands.
@@ -138,16 +144,13 @@ const MOST_KINDS: usize = 16;
 const OVERTAKEN_AFTER: Duration = Duration::from_secs(2);
 
 impl Pool {
-    /// `None` where sandboxes cannot wait: in a version 2 group, a sandbox is cloned into its own at once.
+    /// `None` where no thread can be had that builds them.
     pub fn start(
         host: Arc<Host>,
         dir: DataDir,
         mut bounds: PoolBounds,
         interpreters: Vec<Interpreter>,
     ) -> Option<Self> {
-        if host.cgroups.is_cloned_into() {
-            return None;
-        }
         if let Some(files) = rustix::process::getrlimit(Resource::Nofile).current {
             let half = usize::try_from(files / 2).unwrap_or(usize::MAX);
             bounds.most = bounds.most.min(half / DESCRIPTORS);
@@ -157,6 +160,8 @@ impl Pool {
             dir,
             bounds,
             nursery: Nursery::new(interpreters),
+            networks: Networks::new(bounds.most.saturating_mul(2) + 8),
+            family: Mutex::default(),
             state: Mutex::default(),
             wake: Condvar::new(),
             came: Condvar::new(),
@@ -205,6 +210,25 @@ impl Pool {
         drop(state);
         self.shared.wake.notify_one();
         seat
+    }
+
+    /// As [`Self::seat`], and where none stands one is built here and now, for which the caller waits: it takes less than a sandbox of the run's own, whose network has to be made.
+    /// `None` for what the pool does not build, and where it could not.
+    pub fn seat_or_build(
+        &self,
+        request: &Request,
+        evidence: Evidence,
+        private: Private,
+    ) -> Option<Seat> {
+        if let Some(seat) = self.seat(request, evidence, private) {
+            return Some(seat);
+        }
+        let (mut shape, bounds) = self.shared.shape(request, evidence, private)?;
+        // An interpreter does not start sooner by being waited for.
+        shape.interpreter = None;
+        shape.ahead = None;
+        shape.script = None;
+        self.shared.build(&shape, bounds).ok()
     }
 
     pub fn figures(&self) -> Figures {
@@ -332,9 +356,14 @@ impl Shared {
                 false => std::mem::take(&mut state.waste),
             };
             let old = (self.old(&mut state, now), waste);
-            if !old.0.is_empty() || !old.1.is_empty() {
+            // Nothing is left to remove, and where nothing waits nobody has to.
+            let family = match state.kinds.is_empty() {
+                true => self.family_slot().take(),
+                false => None,
+            };
+            if !old.0.is_empty() || !old.1.is_empty() || family.is_some() {
                 drop(state);
-                drop(old);
+                drop((old, family));
                 state = self.state();
                 continue;
             }
@@ -371,6 +400,21 @@ impl Shared {
         );
         drop(state);
         drop(left);
+    }
+
+    fn family_slot(&self) -> MutexGuard<'_, Option<Arc<Family>>> {
+        self.family.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that somebody has killed is followed by another. `None` where there are no groups.
+    fn family(&self) -> Result<Option<Arc<Family>>, EngineError> {
+        let mut family = self.family_slot();
+        if family.as_ref().is_none_or(|family| !family.is_watched()) {
+            let name = format!("cofferdam-{}-", RunId::new());
+            let started = Family::start(&self.host.cgroups, &name).map_err(unwatched())?;
+            *family = started.map(Arc::new);
+        }
+        Ok(family.clone())
     }
 
     /// Takes out what has made place, what has waited too long, and what nobody asks for.

@@ -176,7 +176,12 @@ fn exec_failure(request: &Request, stage: Stage, errno: i32) -> SetupFailure {
             )
         }
         (Stage::Cwd, _) => {
-            let fix = "name one that exists inside with --cwd";
+            let fix = match said {
+                Errno::ACCESS => {
+                    "check that you may enter the workspace, or name another with --cwd"
+                }
+                _ => "name one that exists inside with --cwd",
+            };
             (
                 SetupFailureKind::Sandbox,
                 format!("cannot start in the working directory: {said}; {fix}"),

@@ -1,14 +1,16 @@
 //! A sandbox with what belongs to it, before it is supervised: built now for one errand, or parked until there is one.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_sys::blueprint::Blueprint;
-use cofferdam_sys::cgroup::{Bounds, RunGroup};
+use cofferdam_sys::cgroup::{Bounds, Entry, RunGroup};
 use cofferdam_sys::errand::Errand;
 use cofferdam_sys::guest::Entrances;
-use cofferdam_sys::janitor::Janitor;
+use cofferdam_sys::janitor::{Family, Janitor, Remover, Ward};
 use cofferdam_sys::launch::{self, Sandbox};
 use cofferdam_sys::protocol::Event;
+use cofferdam_sys::spare_network::SpareNetwork;
 use rustix::io::Errno;
 
 use crate::error::EngineError;
@@ -21,9 +23,21 @@ use crate::zygote::Zygote;
 pub(crate) struct Stand {
     pub(crate) sandbox: Sandbox,
     pub(crate) group: Option<RunGroup>,
-    pub(crate) janitor: Option<Janitor>,
+    pub(crate) remover: Option<Remover>,
     /// What the sandbox has said while nobody supervised it.
     pub(crate) told: Vec<Event>,
+}
+
+/// What a sandbox that waits is built with, beside its blueprint.
+pub(crate) struct Site<'a> {
+    pub(crate) bounds: Bounds,
+    /// Of its group.
+    pub(crate) name: &'a str,
+    /// Which its group belongs to, where there are groups.
+    pub(crate) family: Option<&'a Arc<Family>>,
+    /// The one that its blueprint names.
+    pub(crate) network: Option<&'a SpareNetwork>,
+    pub(crate) host: &'a Host,
 }
 
 /// What is left of a run that nothing needs any more. Dropping it takes time.
@@ -32,16 +46,16 @@ pub(crate) struct Waste {
     /// Perhaps not gone yet; with its mounts.
     _sandbox: Option<Sandbox>,
     _group: Option<RunGroup>,
-    /// Removing the groups; dropping it waits for that.
-    _janitor: Option<Janitor>,
+    /// Of the groups; dropping it waits for that.
+    _remover: Option<Remover>,
 }
 
 impl Waste {
-    pub(crate) fn new(sandbox: Sandbox, group: Option<RunGroup>, janitor: Option<Janitor>) -> Self {
+    pub(crate) fn new(sandbox: Sandbox, group: Option<RunGroup>, remover: Option<Remover>) -> Self {
         Self {
             _sandbox: Some(sandbox),
             _group: group,
-            _janitor: janitor,
+            _remover: remover,
         }
     }
 }
@@ -65,18 +79,19 @@ impl Stand {
             Enclosure::Walls(walls) => walls.draw(host)?,
             Enclosure::None(blueprint) => blueprint,
         };
-        let make_group =
-            || RunGroup::create(&host.cgroups, name, bounds).map_err(unavailable_group);
-        let start_janitor = || {
-            Janitor::start(&host.cgroups, name)
-                .map_err(EngineError::system("start the process that clears up"))
+        let make_group = || {
+            RunGroup::create(&host.cgroups, name, bounds, Entry::Born).map_err(unavailable_group)
         };
-        let (sandbox, janitor, group) = if host.cgroups.is_cloned_into() {
-            let janitor = start_janitor()?;
+        let start_janitor = || {
+            let started = Janitor::start(&host.cgroups, name).map_err(unwatched());
+            started.map(|janitor| janitor.map(Remover::Janitor))
+        };
+        let (sandbox, remover, group) = if host.cgroups.is_cloned_into() {
+            let remover = start_janitor()?;
             let group = make_group()?;
             let into = group.as_ref().and_then(RunGroup::clone_into);
             let sandbox = launch::launch(blueprint, errand, into).map_err(unavailable)?;
-            (sandbox, janitor, group)
+            (sandbox, remover, group)
         } else {
             let sandbox = launch::launch(blueprint, errand, None).map_err(unavailable)?;
             if host.cpus.len() <= BUSY_CPUS {
@@ -87,34 +102,26 @@ impl Stand {
         Ok(Self {
             sandbox,
             group,
-            janitor,
+            remover,
             told: Vec::new(),
         })
     }
 
     /// Builds one that waits for its errand, and returns when it stands.
-    pub(crate) fn park(
-        blueprint: Blueprint,
-        bounds: &Bounds,
-        name: &str,
-        host: &Host,
-    ) -> Result<Self, EngineError> {
-        let sandbox = launch::park(blueprint).map_err(unavailable)?;
-        let mut stand = Self::around(sandbox, bounds, name, host)?;
-        stand.hear()?;
-        stand.sandbox.hold_mounts_best_effort();
+    pub(crate) fn park(blueprint: Blueprint, site: &Site<'_>) -> Result<Self, EngineError> {
+        let sandbox = launch::park(blueprint, site.network).map_err(unavailable)?;
+        let mut stand = Self::around(sandbox, site)?;
+        stand.settle_in()?;
         Ok(stand)
     }
 
     /// Builds one that a copy of an interpreter can come into, and returns when the way in is open.
     pub(crate) fn park_open(
         blueprint: Blueprint,
-        bounds: &Bounds,
-        name: &str,
-        host: &Host,
+        site: &Site<'_>,
     ) -> Result<(Self, Entrances), EngineError> {
-        let sandbox = launch::park_for_a_guest(blueprint).map_err(unavailable)?;
-        let mut stand = Self::around(sandbox, bounds, name, host)?;
+        let sandbox = launch::park_for_a_guest(blueprint, site.network).map_err(unavailable)?;
+        let mut stand = Self::around(sandbox, site)?;
         let entrances = stand.hear_entrances()?;
         Ok((stand, entrances))
     }
@@ -124,31 +131,45 @@ impl Stand {
         &mut self,
         zygote: &Zygote,
         entrances: &Entrances,
+        site: &Site<'_>,
     ) -> Result<(), EngineError> {
         let failed = EngineError::system("send an interpreter into a sandbox");
         let door = self.sandbox.take_door();
         let door = door.ok_or_else(|| failed(Errno::BADF))?;
         self.sandbox.expect_from(zygote.group());
         let blueprint = self.sandbox.blueprint();
-        zygote.send_in(&door, entrances, blueprint).map_err(failed)
+        zygote
+            .send_in(&door, entrances, site.network, blueprint)
+            .map_err(failed)
     }
 
     /// Returns when it has come in and waits.
     pub(crate) fn welcome(&mut self) -> Result<(), EngineError> {
-        self.hear()?;
+        self.settle_in()
+    }
+
+    /// Returns when the program's process can only wait: the listener for refused calls is the last that it sends by itself. By then it is where it would be slow to go later.
+    fn settle_in(&mut self) -> Result<(), EngineError> {
+        self.hear_until(|event| matches!(event, Event::Listener { .. }))?;
+        if let Some(entrance) = self.group.as_ref().and_then(RunGroup::joins_ahead) {
+            let failed = EngineError::system("have a sandbox wait in its control group");
+            self.sandbox.join(&[entrance]).map_err(failed)?;
+            self.hear_until(|event| matches!(event, Event::Joined))?;
+            self.told.pop();
+        }
         self.sandbox.hold_mounts_best_effort();
         Ok(())
     }
 
-    fn around(
-        sandbox: Sandbox,
-        bounds: &Bounds,
-        name: &str,
-        host: &Host,
-    ) -> Result<Self, EngineError> {
-        let janitor = Janitor::start(&host.cgroups, name)
-            .map_err(EngineError::system("start the process that clears up"))?;
-        let group = RunGroup::create(&host.cgroups, name, bounds).map_err(unavailable_group)?;
+    fn around(sandbox: Sandbox, site: &Site<'_>) -> Result<Self, EngineError> {
+        let (name, groups) = (site.name, &site.host.cgroups);
+        let ward = site
+            .family
+            .map(|family| Ward::new(family, name))
+            .transpose();
+        let ward = ward.map_err(unwatched())?;
+        let group = RunGroup::create(groups, name, &site.bounds, Entry::Joined)
+            .map_err(unavailable_group)?;
         // The first look at a counter opens it, which need not be done while somebody waits.
         if let Some(group) = &group {
             group.counters();
@@ -157,14 +178,9 @@ impl Stand {
         Ok(Self {
             sandbox,
             group,
-            janitor,
+            remover: ward.map(Remover::Ward),
             told: Vec::new(),
         })
-    }
-
-    /// Hears what a sandbox says until it can only wait: the listener for refused calls is the last.
-    fn hear(&mut self) -> Result<(), EngineError> {
-        self.hear_until(|event| matches!(event, Event::Listener { .. }))
     }
 
     /// Hears where a process from elsewhere can come in.
@@ -202,6 +218,11 @@ impl Stand {
         }
         Ok(())
     }
+}
+
+/// Nobody would remove the group if this process were killed.
+pub(crate) fn unwatched() -> impl Fn(Errno) -> EngineError {
+    EngineError::system("start the process that clears up")
 }
 
 fn unavailable(error: launch::LaunchError) -> EngineError {

@@ -16,7 +16,7 @@ use cofferdam_contract::usage::Usage;
 use cofferdam_sys::blueprint::Isolation;
 use cofferdam_sys::cgroup::{Counters, RunGroup};
 use cofferdam_sys::descendants;
-use cofferdam_sys::janitor::Janitor;
+use cofferdam_sys::janitor::Remover;
 use cofferdam_sys::launch::Sandbox;
 use cofferdam_sys::protocol::{Event, ProcView};
 use cofferdam_sys::routes;
@@ -42,7 +42,7 @@ pub(crate) struct Running<'a> {
     pub(crate) terms: Terms,
     pub(crate) sandbox: Sandbox,
     pub(crate) group: Option<RunGroup>,
-    pub(crate) janitor: Option<Janitor>,
+    pub(crate) remover: Option<Remover>,
     pub(crate) feed: Feed,
     pub(crate) stdout: Drain,
     pub(crate) stderr: Drain,
@@ -241,7 +241,7 @@ impl Supervisor<'_> {
                 self.upper = dirs.next();
                 self.proc = proc;
             }
-            Event::Waiting | Event::Namespaces { .. } | Event::Guest { .. } => {}
+            Event::Waiting | Event::Joined | Event::Namespaces { .. } | Event::Guest { .. } => {}
             Event::Listener { fd } => {
                 self.listener = Some(fd);
                 self.run.watch.expect_shared_memory_reports();
@@ -395,7 +395,7 @@ impl Supervisor<'_> {
         usage.output = Bytes::new(self.run.stdout.seen() + self.run.stderr.seen());
         told.correct(&mut usage);
         Ok(Ended {
-            waste: Waste::new(self.run.sandbox, self.run.group, self.run.janitor),
+            waste: Waste::new(self.run.sandbox, self.run.group, self.run.remover),
             terms: self.run.terms,
             ending,
             usage,
@@ -419,7 +419,7 @@ impl Supervisor<'_> {
             Isolation::None => {
                 self.run.sandbox.reap_or_kill(HOST_INIT_PATIENCE)?;
                 let mut spared = self.run.children_before.clone();
-                spared.extend(self.run.janitor.as_ref().map(Janitor::pid));
+                spared.extend(self.run.remover.as_ref().and_then(Remover::pid));
                 if self.run.attended.is_none() || descendants::has_children_but(&spared) {
                     descendants::kill_all_but(&spared);
                 }
@@ -438,8 +438,8 @@ impl Supervisor<'_> {
     }
 
     fn begin_removal(&mut self) {
-        if let Some(janitor) = &mut self.run.janitor {
-            janitor.begin();
+        if let Some(remover) = &mut self.run.remover {
+            remover.begin();
         }
     }
 

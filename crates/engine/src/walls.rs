@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use cofferdam_contract::request::{Mount, MountAccess, Root, Workspace, WorkspaceAccess};
 use cofferdam_contract::units::{Bytes, Cap};
-use cofferdam_sys::blueprint::{Blueprint, Fixed, Identity, Isolation, Routes};
+use cofferdam_sys::blueprint::{Blueprint, Fixed, Identity, Isolation, NetworkNamespace, Routes};
 use cofferdam_sys::doors::Door;
 use cofferdam_sys::landlock::Rules;
 use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variants};
@@ -75,6 +75,7 @@ impl Walls {
                 Evidence::Full => Routes::Counted,
                 Evidence::Ending => Routes::Ignored,
             },
+            network: NetworkNamespace::New,
             doors: self.doors.clone(),
             cpus: self
                 .cpus

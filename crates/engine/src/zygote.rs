@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use cofferdam_sys::blueprint::Blueprint;
 use cofferdam_sys::guest::{self, Entrances, Line};
 use cofferdam_sys::protocol::Event;
+use cofferdam_sys::spare_network::SpareNetwork;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -117,11 +118,13 @@ impl Zygote {
         &self,
         door: &OwnedFd,
         entrances: &Entrances,
+        network: Option<&SpareNetwork>,
         blueprint: &Blueprint,
     ) -> Result<(), Errno> {
         let fds: Vec<_> = std::iter::once(door)
             .chain(&entrances.fds)
             .map(AsFd::as_fd)
+            .chain(network.map(AsFd::as_fd))
             .collect();
         self.line
             .say(&guest::describe(blueprint, entrances.root), &fds)?;

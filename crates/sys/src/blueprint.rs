@@ -22,6 +22,7 @@ pub struct Blueprint {
     pub landlock: Option<Rules>,
     /// Whether the supervisor gets the counters of the program's network namespace: it costs a few dozen microseconds.
     pub routes: Routes,
+    pub network: NetworkNamespace,
     /// The ways out; none for a program that reaches nothing.
     pub doors: Vec<Door>,
     /// CPUs that programs may run on; empty for all.
@@ -56,6 +57,15 @@ pub struct Identity {
 pub enum Privileged {
     Yes,
     No,
+}
+
+/// Which network namespace a program has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkNamespace {
+    /// Its process makes one for itself.
+    New,
+    /// A [`crate::spare_network::SpareNetwork`], known by its device and inode, in which the sandbox is cloned.
+    Given([u64; 2]),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

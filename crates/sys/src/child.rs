@@ -14,7 +14,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{DumpableBehavior, Rlimit};
 use rustix::thread::{CapabilitySet, CpuSet, UnshareFlags, futex};
 
-use crate::blueprint::{Blueprint, Isolation, Routes};
+use crate::blueprint::{Blueprint, Isolation, NetworkNamespace, Routes};
 use crate::clone;
 use crate::errand::{Departure, Errand};
 use crate::init::Failure;
@@ -128,8 +128,12 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
     let start = unsafe { &*argument.cast::<Start<'_>>() };
     // First, while the host's /proc is certainly there.
     forget_the_callers_settings_best_effort();
+    let network = match start.blueprint.network {
+        NetworkNamespace::New => Ok(()),
+        NetworkNamespace::Given(identity) => network::check_given(identity),
+    };
     start.building.announce_birth();
-    let Err((stage, errno)) = become_program(start);
+    let Err((stage, errno)) = network.and_then(|()| become_program(start));
     let report = match stage {
         Stage::Exec | Stage::Cwd => protocol::exec_failed(stage, errno),
         _ => protocol::setup_failed(stage, errno),
@@ -149,7 +153,9 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
             fixed_time::begin_best_effort(fixed);
             keep_addresses().map_err(at(Stage::Exec))?;
         }
-        network::leave_the_hosts()?;
+        if blueprint.network == NetworkNamespace::New {
+            network::leave_the_hosts()?;
+        }
         doors::open(&blueprint.doors, start.control).map_err(at(Stage::Doors))?;
         // SAFETY: this process is a single thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) }
@@ -178,7 +184,14 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     if !blueprint.filter.is_empty() {
         install_filter(start).map_err(at(Stage::Seccomp))?;
     }
-    let (kind, fds) = await_word(start.control).map_err(at(Stage::Descriptors))?;
+    let (kind, fds) = loop {
+        let (kind, fds) = await_word(start.control).map_err(at(Stage::Descriptors))?;
+        if kind != protocol::KIND_JOIN {
+            break (kind, fds);
+        }
+        join(&fds).map_err(at(Stage::Cgroup))?;
+        protocol::send(start.control, &protocol::joined(), &[]).map_err(at(Stage::Descriptors))?;
+    };
     let [Some(stdin), Some(stdout), Some(stderr), rest @ ..] = &fds else {
         return Err((Stage::Descriptors, Errno::BADMSG));
     };
@@ -189,9 +202,7 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     let Some(errand) = start.errand.get() else {
         return Err((Stage::Exec, Errno::INVAL));
     };
-    for join in joins.iter().flatten() {
-        rustix::io::write(join, b"0").map_err(at(Stage::Cgroup))?;
-    }
+    join(joins).map_err(at(Stage::Cgroup))?;
     rustix::process::chdir(errand.program.cwd()).map_err(at(Stage::Cwd))?;
     streams_onto_standard([stdin, stdout, stderr]).map_err(at(Stage::Descriptors))?;
     if let Some(result) = result {
@@ -211,6 +222,14 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
     unblock_signals();
     let _ = protocol::send(start.control, &protocol::started(now_nanos()), &[]);
     Err((Stage::Exec, execute(&errand.program)))
+}
+
+/// Enters the cgroups whose files these are. The kernel asks whether their opener may, and that is the supervisor.
+fn join(files: &[Option<OwnedFd>]) -> Result<(), Errno> {
+    for file in files.iter().flatten() {
+        rustix::io::write(file, b"0")?;
+    }
+    Ok(())
 }
 
 /// After the cgroups, which only we may enter.
@@ -252,7 +271,7 @@ fn keep_addresses() -> Result<(), Errno> {
     unsafe { raw::syscall(libc::SYS_personality, [ADDR_NO_RANDOMIZE, 0, 0, 0, 0, 0]) }.map(drop)
 }
 
-/// Waits for the supervisor's word, which brings the program's streams and the version 1 cgroups that it enters. A supervisor that is gone sends none.
+/// Waits for the supervisor's word, which brings the program's streams and the version 1 cgroups that it enters, or version 2 cgroups to wait in. A supervisor that is gone sends none.
 fn await_word(control: BorrowedFd<'_>) -> Result<(u8, [Option<OwnedFd>; MAX_FDS]), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use rustix::thread::CapabilitySet;
 
-use crate::blueprint::{Blueprint, Isolation, Privileged, Routes};
+use crate::blueprint::{Blueprint, Isolation, NetworkNamespace, Privileged, Routes};
 use crate::init::{Failure, Site};
 use crate::protocol::{self, Event, MAX_FDS, Stage, WaitStatus};
 use crate::{child, landlock, raw};
@@ -239,7 +239,8 @@ impl Line {
     }
 }
 
-/// What a guest must know of the sandbox's blueprint, in the form that it reads: who it is, whether its network's counters are wanted, its CPUs; then the filter.
+/// What a guest must know of the sandbox's blueprint, in the form that it reads: who it is, whether its network's counters are wanted and whether it is given one, its CPUs; then the
+/// filter.
 pub fn describe(blueprint: &Blueprint, root: [u64; 2]) -> Vec<u8> {
     let (uid, gid, privileged) = match blueprint.isolation {
         Isolation::Namespaces(identity) => (
@@ -251,8 +252,9 @@ pub fn describe(blueprint: &Blueprint, root: [u64; 2]) -> Vec<u8> {
     };
     let routes = blueprint.routes == Routes::Counted;
     let [device, inode] = root;
-    let (privileged, routes) = (u8::from(privileged), u8::from(routes));
-    let mut text = format!("{uid} {gid} {privileged} {routes} {device} {inode}");
+    let given = blueprint.network != NetworkNamespace::New;
+    let [privileged, routes, given] = [privileged, routes, given].map(u8::from);
+    let mut text = format!("{uid} {gid} {privileged} {routes} {given} {device} {inode}");
     for cpu in &blueprint.cpus {
         text.push_str(&format!(" {cpu}"));
     }

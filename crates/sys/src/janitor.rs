@@ -1,10 +1,15 @@
 //! The process that removes a run's control groups: the same one whether the run ends well or the supervisor is killed. It borrows the supervisor's memory, so it
 //! costs no copy of it, sleeps on a pipe that closes when the supervisor says so or ends, however that happens, and then sweeps what an even worse crash left.
+//!
+//! Where sandboxes are built one after the other, a process for each would cost more than all else: there one janitor is for a whole family of groups, by the beginning of their names, and
+//! whoever made a group removes it, unless it is killed.
 
 use std::ffi::{CStr, CString};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -36,10 +41,22 @@ pub struct Janitor {
     work: ManuallyDrop<Box<Work>>,
 }
 
+/// What a janitor removes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Charge {
+    /// The group of this name.
+    Group,
+    /// Every group whose name begins so.
+    Family,
+}
+
 struct Work {
     places: [i32; MAX_PLACES],
     count: usize,
+    charge: Charge,
     name: CString,
+    /// A family may outlive whoever found the places.
+    _held: Vec<OwnedFd>,
     wake: i32,
     stack: Stack,
 }
@@ -55,7 +72,16 @@ impl std::fmt::Debug for Work {
 impl Janitor {
     /// Starts a janitor for the group `name`, before that is made: from its first moment on there is somebody to remove it. `None` where no group can be.
     pub fn start(hierarchy: &Hierarchy, name: &str) -> Result<Option<Self>, Errno> {
-        let places = hierarchy.places();
+        let places = numbers(hierarchy.places());
+        Self::watch_over(&places, Vec::new(), Charge::Group, name)
+    }
+
+    fn watch_over(
+        places: &[i32],
+        held: Vec<OwnedFd>,
+        charge: Charge,
+        name: &str,
+    ) -> Result<Option<Self>, Errno> {
         if places.is_empty() {
             return Ok(None);
         }
@@ -67,12 +93,14 @@ impl Janitor {
         let mut work = Box::new(Work {
             places: [-1; MAX_PLACES],
             count: places.len(),
+            charge,
+            _held: held,
             name: CString::new(name).map_err(|_| Errno::INVAL)?,
             wake: wake.as_raw_fd(),
             stack: clone::stack(32 * 1024),
         });
         for (slot, place) in work.places.iter_mut().zip(places) {
-            *slot = place.as_raw_fd();
+            *slot = *place;
         }
         let mut stack = std::mem::take(&mut work.stack);
         let argument = (&raw const *work).cast_mut().cast();
@@ -89,13 +117,122 @@ impl Janitor {
         }))
     }
 
-    pub fn pid(&self) -> u32 {
-        self.pid
+    /// Tells the janitor to begin: everything in the group has ended or is about to. The group's counters can no longer be read.
+    fn begin(&mut self) {
+        self.lifeline = None;
     }
 
-    /// Tells the janitor to begin: everything in the group has ended or is about to. The group's counters can no longer be read.
+    fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(0)
+    }
+}
+
+fn numbers<'a>(places: impl IntoIterator<Item = &'a OwnedFd>) -> Vec<i32> {
+    places.into_iter().map(AsRawFd::as_raw_fd).collect()
+}
+
+/// The groups of many runs, with one janitor for all of them. It goes, and they with it, when this and all its wards are gone.
+#[derive(Debug)]
+pub struct Family {
+    name: String,
+    janitor: Janitor,
+}
+
+impl Family {
+    /// For groups whose names begin with `name`. `None` where no group can be.
+    pub fn start(hierarchy: &Hierarchy, name: &str) -> Result<Option<Self>, Errno> {
+        let held = hierarchy.places().into_iter();
+        let held: Vec<OwnedFd> = held
+            .map(|place| rustix::io::fcntl_dupfd_cloexec(place, 3))
+            .collect::<Result<_, _>>()?;
+        for place in &held {
+            sweep(place.as_fd(), c"");
+        }
+        let places = numbers(&held);
+        let janitor = Janitor::watch_over(&places, held, Charge::Family, name)?;
+        Ok(janitor.map(|janitor| Self {
+            name: name.to_owned(),
+            janitor,
+        }))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether somebody would see to its groups if this process were killed.
+    pub fn is_watched(&self) -> bool {
+        self.janitor.is_alive()
+    }
+}
+
+/// One group of a family. Dropping it removes the group, whose processes have ended or are about to.
+#[derive(Debug)]
+pub struct Ward {
+    family: Arc<Family>,
+    name: CString,
+}
+
+impl Ward {
+    /// Before the group is made. Its name must begin with its family's.
+    pub fn new(family: &Arc<Family>, name: &str) -> Result<Self, Errno> {
+        if !name.starts_with(family.name()) {
+            return Err(Errno::INVAL);
+        }
+        Ok(Self {
+            family: Arc::clone(family),
+            name: CString::new(name).map_err(|_| Errno::INVAL)?,
+        })
+    }
+}
+
+impl Drop for Ward {
+    fn drop(&mut self) {
+        for place in self.family.janitor.work.places() {
+            remove(place, &self.name);
+        }
+    }
+}
+
+/// Whoever removes the group of a run.
+#[derive(Debug)]
+pub enum Remover {
+    Janitor(Janitor),
+    Ward(Ward),
+}
+
+impl Remover {
+    /// Has the removal begin, where it is done beside us. The group's counters can no longer be read.
     pub fn begin(&mut self) {
-        self.lifeline = None;
+        if let Self::Janitor(janitor) = self {
+            janitor.begin();
+        }
+    }
+
+    /// The process that is there for this run alone.
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Janitor(janitor) => Some(janitor.pid),
+            Self::Ward(_) => None,
+        }
+    }
+}
+
+impl Work {
+    fn places(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let places = self.places.get(..self.count).unwrap_or_default().iter();
+        // SAFETY: the caller's hierarchy, which holds these descriptors, outlives the run, and a family has its own; `keep_only` spares them in the janitor's process.
+        places.map(|&place| unsafe { BorrowedFd::borrow_raw(place) })
+    }
+
+    fn clear(&self) {
+        for place in self.places() {
+            match self.charge {
+                Charge::Group => remove(place, &self.name),
+                Charge::Family => remove_family(place, self.name.to_bytes()),
+            }
+        }
     }
 }
 
@@ -112,10 +249,7 @@ impl Drop for Janitor {
         let finished = matches!(ended, Ok(Some(status)) if status.exited());
         if !finished {
             // Somebody killed it.
-            for &place in self.work.places.get(..self.work.count).unwrap_or_default() {
-                // SAFETY: the caller's hierarchy, which holds these descriptors, outlives the run.
-                remove(unsafe { BorrowedFd::borrow_raw(place) }, &self.work.name);
-            }
+            self.work.clear();
         }
         // SAFETY: the janitor has ended, and this is the only place that drops it.
         unsafe { ManuallyDrop::drop(&mut self.work) };
@@ -124,18 +258,35 @@ impl Drop for Janitor {
 
 /// Removes the group as soon as its last process is gone.
 fn remove(place: BorrowedFd<'_>, name: &CStr) {
+    again_and_again(|| rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR) == Err(Errno::BUSY));
+}
+
+/// The same for all whose names begin so.
+fn remove_family(place: BorrowedFd<'_>, beginning: &[u8]) {
+    again_and_again(|| {
+        let mut is_left = false;
+        each_group(place, |name| {
+            if name.to_bytes().starts_with(beginning) {
+                let removed = rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR);
+                is_left |= removed == Err(Errno::BUSY);
+            }
+        });
+        is_left
+    });
+}
+
+/// With naps that grow, for as long as there is something left to do.
+fn again_and_again(mut is_left: impl FnMut() -> bool) {
     let mut nap = FIRST_NAP_NANOS;
     for _ in 0..TRIES {
-        match rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR) {
-            Err(Errno::BUSY) => {
-                let _ = rustix::thread::nanosleep(&Timespec {
-                    tv_sec: 0,
-                    tv_nsec: nap,
-                });
-                nap = (nap * 2).min(LONGEST_NAP_NANOS);
-            }
-            _ => return,
+        if !is_left() {
+            return;
         }
+        let _ = rustix::thread::nanosleep(&Timespec {
+            tv_sec: 0,
+            tv_nsec: nap,
+        });
+        nap = (nap * 2).min(LONGEST_NAP_NANOS);
     }
 }
 
@@ -146,18 +297,13 @@ extern "C" fn watch(argument: *mut libc::c_void) -> libc::c_int {
     let _ = rustix::thread::set_name(c"cofferdam-sweep");
     shield();
     keep_only(work);
-    let places = work.places.get(..work.count).unwrap_or_default();
     // SAFETY: open in this process for its whole life: `keep_only` spared it.
     let wake = unsafe { BorrowedFd::borrow_raw(work.wake) };
     // Readable only as end of file: nobody ever writes.
     while let Err(Errno::INTR) = rustix::io::read(wake, &mut [0u8; 1]) {}
-    for &place in places {
-        // SAFETY: as above.
-        remove(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
-    }
-    for &place in places {
-        // SAFETY: as above.
-        sweep(unsafe { BorrowedFd::borrow_raw(place) }, &work.name);
+    work.clear();
+    for place in work.places() {
+        sweep(place, &work.name);
     }
     raw::exit(0)
 }
@@ -202,6 +348,30 @@ pub(crate) fn keep(keep: &mut [i32]) {
 
 /// Removes groups of ours that nobody holds a lock on any more: a crash that took the janitor too left them.
 fn sweep(place: BorrowedFd<'_>, own: &CStr) {
+    each_group(place, |name| {
+        if name == own {
+            return;
+        }
+        let Ok(dir) = rustix::fs::openat(
+            place,
+            name,
+            OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        ) else {
+            return;
+        };
+        // One that is being made has no lock yet for a moment.
+        if is_young(&dir) {
+            return;
+        }
+        if rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR);
+        }
+    });
+}
+
+/// Every group of ours in a place.
+fn each_group(place: BorrowedFd<'_>, mut work: impl FnMut(&CStr)) {
     let Ok(listing) = rustix::fs::openat(
         place,
         c".",
@@ -213,24 +383,8 @@ fn sweep(place: BorrowedFd<'_>, own: &CStr) {
     let mut buffer = [std::mem::MaybeUninit::<u8>::uninit(); 4096];
     let mut entries = RawDir::new(listing.as_fd(), &mut buffer);
     while let Some(Ok(entry)) = entries.next() {
-        let name = entry.file_name();
-        if !name.to_bytes().starts_with(PREFIX) || name == own {
-            continue;
-        }
-        let Ok(dir) = rustix::fs::openat(
-            place,
-            name,
-            OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        ) else {
-            continue;
-        };
-        // One that is being made has no lock yet for a moment.
-        if is_young(&dir) {
-            continue;
-        }
-        if rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR);
+        if entry.file_name().to_bytes().starts_with(PREFIX) {
+            work(entry.file_name());
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::errand::Errand;
 use crate::guest::{self, Guest, Waiting};
 use crate::init::{self, Order, Stacks};
 use crate::protocol::{self, Event, Given, RESULT_FD, WaitStatus};
+use crate::spare_network::SpareNetwork;
 
 /// A sandbox whose init runs. Dropping it closes the lifeline, so nothing of it can outlive its owner.
 #[derive(Debug)]
@@ -96,17 +97,22 @@ pub fn launch(
     errand: Errand,
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<Sandbox, LaunchError> {
-    start(blueprint, OnceLock::from(errand), Order::AtOnce, cgroup)
+    let order = Order::AtOnce;
+    start(blueprint, OnceLock::from(errand), order, cgroup, None)
 }
 
-/// The same for a sandbox that stands and waits: [`Sandbox::entrust`] says later what for. It shares our memory, so it is in no version 2 cgroup.
-pub fn park(blueprint: Blueprint) -> Result<Sandbox, LaunchError> {
-    start(blueprint, OnceLock::new(), Order::AtOnce, None)
+/// The same for a sandbox that stands and waits: [`Sandbox::entrust`] says later what for. Init shares our memory, so it is in no version 2 cgroup; the program's process can be, by
+/// [`Sandbox::join`]. It is born in the network that its blueprint names, if that names one.
+pub fn park(blueprint: Blueprint, network: Option<&SpareNetwork>) -> Result<Sandbox, LaunchError> {
+    start(blueprint, OnceLock::new(), Order::AtOnce, None, network)
 }
 
 /// The same without a process for the program: one comes from elsewhere, by [`Sandbox::take_door`] and what [`Event::Namespaces`] brings.
-pub fn park_for_a_guest(blueprint: Blueprint) -> Result<Sandbox, LaunchError> {
-    start(blueprint, OnceLock::new(), Order::ForAGuest, None)
+pub fn park_for_a_guest(
+    blueprint: Blueprint,
+    network: Option<&SpareNetwork>,
+) -> Result<Sandbox, LaunchError> {
+    start(blueprint, OnceLock::new(), Order::ForAGuest, None, network)
 }
 
 fn start(
@@ -114,6 +120,7 @@ fn start(
     errand: OnceLock<Errand>,
     order: Order,
     cgroup: Option<BorrowedFd<'_>>,
+    network: Option<&SpareNetwork>,
 ) -> Result<Sandbox, LaunchError> {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -145,7 +152,12 @@ fn start(
         stack,
         lent,
     });
-    let (pid, pidfd) = clone_init(&mut inner, cgroup).map_err(LaunchError::Clone)?;
+    // Not sooner: a socket belongs to the network that it was made in.
+    let cloned = match network {
+        None => clone_init(&mut inner, cgroup),
+        Some(network) => network.within(|| clone_init(&mut inner, cgroup)).flatten(),
+    };
+    let (pid, pidfd) = cloned.map_err(LaunchError::Clone)?;
     // The descriptor tables are separate from here on: init keeps its copy.
     let door = (order == Order::ForAGuest).then_some(theirs);
     let sandbox = Sandbox {
@@ -240,6 +252,15 @@ impl Sandbox {
     /// Says what a parked sandbox is for, once. One that knows already keeps to that.
     pub fn entrust(&self, errand: Errand) -> Result<(), Entrusted> {
         self.inner.errand.set(errand).map_err(|_| Entrusted)
+    }
+
+    /// Has the program's process wait in the version 2 cgroups whose `cgroup.procs` files are given; [`Event::Joined`] tells when it does. The kernel may take long for it, so this is nothing to
+    /// do while somebody waits.
+    ///
+    /// It shares our memory until it executes, and is alone in its group until then. Were memory to run out there, the kernel would have nobody to kill: it spares a process whose parent sleeps
+    /// until it executes.
+    pub fn join(&self, groups: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        protocol::send(self.control.as_fd(), &[protocol::KIND_JOIN], groups)
     }
 
     /// Lets the errand's program go, with these standard streams, in the version 1 cgroups whose `tasks` files are given.

@@ -36,6 +36,7 @@ mod raw;
 pub mod routes;
 pub mod seccomp;
 pub mod signals;
+pub mod spare_network;
 mod steps;
 pub mod usher;
 pub mod vdso;

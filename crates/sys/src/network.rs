@@ -1,6 +1,6 @@
-//! A network namespace of the calling process's own, with loopback up and nothing else. Allocates nothing.
+//! The network namespace of a program's process: one of its own, with loopback up and nothing else, or one that was made ahead. Allocates nothing.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -18,7 +18,22 @@ pub(crate) fn leave_the_hosts() -> Result<(), Failure> {
     loopback_up().map_err(|errno| (Stage::Loopback, errno))
 }
 
-fn loopback_up() -> Result<(), Errno> {
+/// Whether the calling process was born in the namespace that was made for it. Asked while the host's /proc is there.
+pub(crate) fn check_given(identity: [u64; 2]) -> Result<(), Failure> {
+    let here = rustix::fs::stat(c"/proc/self/ns/net").map(|stat| [stat.st_dev, stat.st_ino]);
+    match here {
+        Ok(here) if here == identity => Ok(()),
+        Ok(_) => Err((Stage::NetworkNamespace, Errno::XDEV)),
+        Err(errno) => Err((Stage::NetworkNamespace, errno)),
+    }
+}
+
+/// Device and inode of a namespace.
+pub(crate) fn identity_of(namespace: &OwnedFd) -> Result<[u64; 2], Errno> {
+    rustix::fs::fstat(namespace).map(|stat| [stat.st_dev, stat.st_ino])
+}
+
+pub(crate) fn loopback_up() -> Result<(), Errno> {
     let socket = rustix::net::socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,

@@ -1,12 +1,25 @@
 //! What /proc says about a process tree, for hosts where no control group counts it. Each look is a moment; what lives and dies between two looks is not seen.
 
 use std::collections::HashSet;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::raw;
+
+/// Reads a file of /proc from its beginning.
+pub(crate) fn whole(file: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    let mut text = Vec::new();
+    let mut chunk = [0u8; 4096];
+    loop {
+        match rustix::io::pread(file, &mut chunk, text.len() as u64)? {
+            0 => return Ok(text),
+            more => text.extend_from_slice(chunk.get(..more).unwrap_or_default()),
+        }
+    }
+}
 
 /// One process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

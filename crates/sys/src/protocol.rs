@@ -25,6 +25,8 @@ pub(crate) const KIND_MAPPED: u8 = 1;
 const KIND_GO: u8 = 2;
 /// The same, with the result channel after the streams.
 pub(crate) const KIND_GO_WITH_RESULT: u8 = 3;
+/// Brings version 2 cgroups to be entered while there is nothing to do yet; for the program's process too.
+pub(crate) const KIND_JOIN: u8 = 4;
 
 const KIND_SETUP_FAILED: u8 = 16;
 const KIND_READY: u8 = 17;
@@ -37,6 +39,7 @@ const KIND_ROUTES: u8 = 23;
 const KIND_NAMESPACES: u8 = 24;
 const KIND_GUEST: u8 = 25;
 const KIND_DOOR: u8 = 26;
+const KIND_JOINED: u8 = 27;
 
 /// What init and the program's process report.
 #[derive(Debug)]
@@ -74,6 +77,8 @@ pub enum Event {
     Guest {
         pidfd: OwnedFd,
     },
+    /// The program's process is in the cgroups that it was shown by [`crate::launch::Sandbox::join`].
+    Joined,
     /// The program is executed now; the time is of the monotonic clock.
     Started {
         at: Duration,
@@ -178,7 +183,7 @@ impl Stage {
 }
 
 /// The kinds of messages that a process from elsewhere says and hears, by the names it knows them by.
-pub(crate) const KINDS_OF_GUESTS: [(&str, u8); 8] = [
+pub(crate) const KINDS_OF_GUESTS: [(&str, u8); 10] = [
     ("setup-failed", KIND_SETUP_FAILED),
     ("started", KIND_STARTED),
     ("exec-failed", KIND_EXEC_FAILED),
@@ -187,6 +192,8 @@ pub(crate) const KINDS_OF_GUESTS: [(&str, u8); 8] = [
     ("routes", KIND_ROUTES),
     ("guest", KIND_GUEST),
     ("go-with-result", KIND_GO_WITH_RESULT),
+    ("join", KIND_JOIN),
+    ("joined", KIND_JOINED),
 ];
 
 /// A small event as init writes it: kind and three numbers. Fixed size, so nothing is allocated inside.
@@ -228,6 +235,10 @@ pub(crate) fn exec_failed(stage: Stage, errno: Errno) -> [u8; 32] {
 
 pub(crate) fn waiting() -> [u8; 32] {
     encode((KIND_WAITING, [0; 3]))
+}
+
+pub(crate) fn joined() -> [u8; 32] {
+    encode((KIND_JOINED, [0; 3]))
 }
 
 pub(crate) fn ready(proc: ProcView) -> [u8; 32] {
@@ -299,6 +310,7 @@ fn decode(bytes: &[u8; 32], fds: Vec<OwnedFd>) -> Result<Event, Errno> {
             errno: signed(values[1])?,
         },
         KIND_WAITING => Event::Waiting,
+        KIND_JOINED => Event::Joined,
         KIND_ROUTES => Event::Routes {
             counters: Counters::from_fds(fds).ok_or(Errno::BADMSG)?,
         },

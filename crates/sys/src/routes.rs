@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::protocol;
+use crate::{proc, protocol};
 
 /// The counters of one network namespace, readable for as long as they are held, wherever the reader is.
 #[derive(Debug)]
@@ -43,14 +43,7 @@ pub(crate) fn send(control: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 fn read(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    let mut chunk = [0u8; 4096];
-    loop {
-        match rustix::io::pread(file, &mut chunk, text.len() as u64).ok()? {
-            0 => return Some(text),
-            more => text.extend_from_slice(chunk.get(..more)?),
-        }
-    }
+    proc::whole(file).ok()
 }
 
 /// Two lines that start with `Ip:`, names and then values, in the same order.

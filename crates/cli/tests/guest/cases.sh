@@ -125,6 +125,68 @@ try_in delegated_cpu_quota $scope $user $run --cpus 0.5 -- actor burn 1 500
 try_in delegated_host_backend $scope $user $run --backend host --pids 8 -- actor detach
 kill_supervisor delegated_killed_supervisor $slice enter $scope $user cofferdam run -- sleep 1000
 
+# A disk.
+dd if=/dev/zero of=/tmp/image bs=1M count=64 2>/dev/null
+losetup /dev/loop0 /tmp/image
+mke2fs /dev/loop0 >/dev/null
+mkdir /disk
+mount -t ext4 /dev/loop0 /disk
+
+# Sandboxes that stood before their runs came. Their processes have entered their groups by themselves, and init has not.
+server=http://127.0.0.1:8080
+ask() { wget -qO- --header 'content-type: application/json' --post-data "$1" $server/v1/runs; }
+figure() { wget -qO- $server/metrics 2>/dev/null | sed -n "s/^cofferdam_$1 //p"; }
+answers() { wget -qO- $server/metrics >/dev/null 2>&1; }
+# One more was built than was taken.
+stands() { [ "$(figure 'pool_built_total{result="stands"}')" -gt "$(figure 'pool_asked_total{found="ready"}')" ] 2>/dev/null; }
+copied() { # NAME CODE: whether the answer is a copy's
+    { ask '{"language": "python", "code": "'"$2"'", "limits": {"memory_bytes": 33554432}}' && echo; } >/tmp/warm/$1
+    grep -q 'copy of a waiting' /tmp/warm/$1
+}
+warm() { # PREFIX GROUP [AS...]: what a daemon in that group answers, told when it has gone
+    prefix=$1 group=$2
+    shift 2
+    rm -rf /tmp/warm
+    mkdir -m 777 /tmp/warm "/disk/$prefix"
+    (enter "$group" env -u COFFERDAM_HISTORY "$@" cofferdam --data-dir "/disk/$prefix" serve) >/tmp/warm/log 2>&1 </dev/null &
+    daemon=$!
+    await answers || return
+    # What was asked for twice is built ahead. The machine has less memory than a run gets unasked.
+    for turn in 1 2; do ask '{"command": ["true"], "limits": {"memory_bytes": 67108864}}' >/dev/null; done
+    while read -r name request; do
+        await stands
+        { ask "$request" && echo; } >/tmp/warm/$name
+    done <<'END'
+plain {"command": ["sh", "-c", "id -u"], "limits": {"memory_bytes": 67108864}}
+memory_hog {"command": ["actor", "memory", "128"], "limits": {"memory_bytes": 33554432}}
+memory_enough {"command": ["actor", "memory", "24"], "limits": {"memory_bytes": 67108864}}
+fork_bomb {"command": ["actor", "bomb"], "limits": {"memory_bytes": 67108864, "processes": 16}}
+forks_not_at_all {"command": ["actor", "forks", "0"], "limits": {"memory_bytes": 67108864, "processes": 1}}
+forks_to_the_limit {"command": ["actor", "forks", "15"], "limits": {"memory_bytes": 67108864, "processes": 16}}
+cpu_burners {"command": ["actor", "burn", "3", "0"], "limits": {"memory_bytes": 67108864, "cpu_time_ms": 500, "wall_time_ms": 60000}}
+END
+    figure 'pool_asked_total{found="ready"}' >/tmp/warm/taken
+    # Only root's daemon keeps interpreters; the first answers come from cold ones, until there is one to copy.
+    copies=
+    if [ $# = 0 ]; then
+        copies="copy copy_hog"
+        await copied copy 'import os; print(os.getuid())'
+        await copied copy_hog 'x = bytearray(128 << 20)'
+    fi
+    figure 'pool_built_total{result="failed"}' >/tmp/warm/failed
+    await stands
+    kill -9 $daemon
+    wait $daemon 2>/dev/null
+    await nothing_left
+    for name in plain memory_hog memory_enough fork_bomb forks_not_at_all forks_to_the_limit cpu_burners $copies taken failed; do
+        cp /tmp/warm/$name /tmp/out
+        : >/tmp/err
+        tell ${prefix}_$name 0
+    done
+}
+warm service_warm $service
+warm delegated_warm $scope $user
+
 # A look at a group changes nothing in it: not one controller was handed down by the scope.
 try delegated_scope_untouched cat $scope/cgroup.subtree_control $scope/cgroup.type
 
@@ -145,11 +207,6 @@ try_in session_cpu_burners $session $user $run --cpu-time 500ms --timeout 60s --
 try_in session_host_backend $session $user $run --backend host --waive processes -- actor detach
 
 # Workspaces: on a disk, whose owners this kernel can map, and on tmpfs, whose owners it cannot.
-dd if=/dev/zero of=/tmp/image bs=1M count=16 2>/dev/null
-losetup /dev/loop0 /tmp/image
-mke2fs /dev/loop0 >/dev/null
-mkdir /disk
-mount -t ext4 /dev/loop0 /disk
 workspace() { # DIR OWNER
     mkdir -p "$1/gone/deep" "$1/kept"
     echo old | tee "$1/file" "$1/gone/deep/file" "$1/kept/file" >/dev/null

@@ -140,6 +140,11 @@ impl Vm {
                 .arg(bin.join("actor"))
                 .arg(source),
         );
+        succeed(
+            Command::new("sh")
+                .args(["-c", include_str!("python.sh"), "python.sh"])
+                .arg(&system),
+        );
         for module in &self.modules {
             fs::copy(
                 module,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::request::{Workspace, WorkspaceAccess};
-use cofferdam_sys::blueprint::{Blueprint, Isolation};
+use cofferdam_sys::blueprint::{Blueprint, Isolation, NetworkNamespace};
 use cofferdam_sys::cgroup::Hierarchy;
 use cofferdam_sys::idmap::{self, Owner};
 use cofferdam_sys::launch::{self, LaunchError, Sandbox};
@@ -51,12 +51,13 @@ impl Walls {
             listener: Listener::Absent,
             routes: cofferdam_sys::blueprint::Routes::Ignored,
             landlock: None,
+            network: NetworkNamespace::New,
             doors: Vec::new(),
             cpus: Vec::new(),
             fixed: None,
             lease: None,
         };
-        match launch::park(blueprint) {
+        match launch::park(blueprint, None) {
             Ok(sandbox) => first_word(&sandbox),
             Err(LaunchError::Clone(errno) | LaunchError::Map { errno, .. }) => {
                 Self::NotCloned(errno)

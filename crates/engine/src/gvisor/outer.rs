@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use cofferdam_contract::request::{MountAccess, Request, WorkspaceAccess};
 use cofferdam_contract::units::Bytes;
 use cofferdam_sys::attendant;
-use cofferdam_sys::blueprint::{Blueprint, Isolation, Routes};
+use cofferdam_sys::blueprint::{Blueprint, Isolation, NetworkNamespace, Routes};
 use cofferdam_sys::errand::Departure;
 use cofferdam_sys::program::Program;
 use cofferdam_sys::seccomp::Listener;
@@ -80,6 +80,7 @@ pub(crate) fn draw(
             listener: Listener::Absent,
             landlock: None,
             routes: Routes::Ignored,
+            network: NetworkNamespace::New,
             doors: Vec::new(),
             cpus: cpus
                 .map(|count| plan::choose(count, host))

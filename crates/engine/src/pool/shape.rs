@@ -9,11 +9,13 @@ use cofferdam_contract::request::{
 };
 use cofferdam_store::RunId;
 use cofferdam_store::private_dir::PrivateDir;
+use cofferdam_sys::blueprint::NetworkNamespace;
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
 use cofferdam_sys::errand::Errand;
 use rustix::io::Errno;
 use rustix::process::Resource;
 
+use super::networks::Lent;
 use super::{Private, Seat, Shared};
 use crate::ahead;
 use crate::error::EngineError;
@@ -22,7 +24,7 @@ use crate::interpreter::{Interpreter, Way};
 use crate::plan::{Evidence, Means};
 use crate::program;
 use crate::rlimits::rlimits;
-use crate::stand::Stand;
+use crate::stand::{Site, Stand};
 use crate::walls::Walls;
 use crate::zygote::Zygote;
 
@@ -76,9 +78,7 @@ impl Shared {
         let means = Means::of(request, &self.host).ok()?;
         // Whoever counts without groups looks at the processes below init, where a copy is not.
         let interpreter = match &self.host.cgroups {
-            groups @ Hierarchy::V1(_)
-                if holds_all(groups) && self.host.privilege == Privilege::Root =>
-            {
+            groups if holds_all(groups) && self.host.privilege == Privilege::Root => {
                 self.nursery.choose(request)
             }
             _ => None,
@@ -135,16 +135,30 @@ impl Shared {
                 Some(made)
             }
         };
-        let blueprint = walls.draw(&self.host)?;
-        let name = format!("cofferdam-{id}");
+        let mut blueprint = walls.draw(&self.host)?;
+        let lent = self.networks.lend(&self.host);
+        let network = lent.as_ref().map(Lent::network);
+        if let Some(network) = &network {
+            blueprint.network = NetworkNamespace::Given(network.identity());
+        }
+        blueprint.lease = Some(Box::new((blueprint.lease.take(), lent)));
+        let family = self.family()?;
+        let beginning = family.as_ref().map_or("cofferdam-", |family| family.name());
+        let name = format!("{beginning}{id}");
+        let site = Site {
+            bounds,
+            name: &name,
+            family: family.as_ref(),
+            network: network.as_deref(),
+            host: &self.host,
+        };
         let copied = shape.interpreter.as_ref();
         let copied = copied.filter(|interpreter| interpreter.way == Way::Copy);
         let mut stand = match copied {
-            None => Stand::park(blueprint, &bounds, &name, &self.host)?,
+            None => Stand::park(blueprint, &site)?,
             Some(interpreter) => {
-                let (mut stand, entrances) =
-                    Stand::park_open(blueprint, &bounds, &name, &self.host)?;
-                let invited = |zygote: &Zygote| stand.invite(zygote, &entrances);
+                let (mut stand, entrances) = Stand::park_open(blueprint, &site)?;
+                let invited = |zygote: &Zygote| stand.invite(zygote, &entrances, &site);
                 self.nursery.with(interpreter, invited)?;
                 drop(entrances);
                 let waits = stand.welcome();

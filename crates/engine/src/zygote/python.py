@@ -171,7 +171,12 @@ def enter(data, fds):
     door = socket.socket(fileno=DOOR)
     try:
         line, _, program = data.partition(b"\n")
-        uid, gid, privileged, routes, device, inode, *cpus = map(int, line.split())
+        uid, gid, privileged, routes, given, device, inode, *cpus = map(int, line.split())
+        if given:
+            # Before the first of the others, with which the right to enter it goes.
+            network = fds.pop()
+            at("network", call, "setns", network, NEW_NETWORK)
+            os.close(network)
         os.close(fds[PIDS])
         for namespace in fds[1:PIDS] + fds[PIDS + 1 : RULES]:
             at("identity", call, "setns", namespace, 0)
@@ -179,8 +184,9 @@ def enter(data, fds):
         if privileged:
             at("identity", become, uid, gid)
         leave_session_keyring()
-        at("network", call, "unshare", NEW_NETWORK)
-        at("loopback", raise_loopback)
+        if not given:
+            at("network", call, "unshare", NEW_NETWORK)
+            at("loopback", raise_loopback)
         at("cgroup-namespace", call, "unshare", NEW_CGROUP)
         introduce(door)
         at("root", check_root, (device, inode))
@@ -272,12 +278,17 @@ def install(program):
 def await_word(door):
     """The errand and its descriptors. From here on this is a program like any other."""
     data, fds = receive(door)
+    while data[0] == numbers["kind.join"]:
+        join(fds)
+        door.send(message("joined"))
+        for fd in fds:
+            os.close(fd)
+        data, fds = receive(door)
     limits, cwd, count, *texts = data[1:].split(b"\0")
     arguments, environment = [os.fsdecode(text) for text in texts[: int(count)]], texts[int(count) :]
     standard, rest = fds[:3], fds[3:]
     result = rest.pop(0) if data[0] == numbers["kind.go-with-result"] else None
-    for group in rest:
-        at("cgroup", os.write, group, b"0")
+    join(rest)
     at("cwd", os.chdir, cwd)
     for number, fd in enumerate(standard):
         os.dup2(fd, number)
@@ -295,6 +306,11 @@ def await_word(door):
     door.send(message("started", time.monotonic_ns()))
     door.close()
     return arguments, environment
+
+
+def join(groups):
+    for group in groups:
+        at("cgroup", os.write, group, b"0")
 
 
 def take_on(arguments, environment):

@@ -6,6 +6,6 @@ mod v1;
 mod v2;
 
 pub use find::{Hierarchy, find};
-pub use run::{Bounds, CgroupError, Counters, Current, IoBounds, RunGroup};
+pub use run::{Bounds, CgroupError, Counters, Current, Entry, IoBounds, RunGroup};
 
 mod run;

@@ -8,6 +8,15 @@ use rustix::io::Errno;
 use super::find::Hierarchy;
 use super::{v1, v2};
 
+/// How the processes of a run come into its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// Version 2: the sandbox's init is cloned into it, and all others are born there.
+    Born,
+    /// The program's process enters by itself, and init stays outside.
+    Joined,
+}
+
 /// What a run may use, as far as a control group can hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bounds {
@@ -79,15 +88,16 @@ enum Version {
 }
 
 impl RunGroup {
-    /// Makes the group `name` in `hierarchy`. `Ok(None)` when there is no hierarchy that could hold anything.
+    /// Makes the group `name` in `hierarchy`. On version 1 everybody joins. `Ok(None)` when there is no hierarchy that could hold anything.
     pub fn create(
         hierarchy: &Hierarchy,
         name: &str,
         bounds: &Bounds,
+        entry: Entry,
     ) -> Result<Option<Self>, CgroupError> {
         let version = match hierarchy {
             Hierarchy::V1(places) => Version::V1(v1::Group::create(places, name, bounds)?),
-            Hierarchy::V2(place) => Version::V2(v2::Group::create(place, name, bounds)?),
+            Hierarchy::V2(place) => Version::V2(v2::Group::create(place, name, bounds, entry)?),
             Hierarchy::None { .. } => return Ok(None),
         };
         Ok(Some(Self { version }))
@@ -101,24 +111,30 @@ impl RunGroup {
         }
     }
 
-    /// What was used so far counts no more. The count of processes at most stays as it is.
+    /// What was used so far counts no more. The count of processes at most stays as it is, and on version 2 the most memory that was used at once: it only grows there.
     pub fn begin_anew(&self) -> Result<(), CgroupError> {
         match &self.version {
             Version::V1(group) => group.begin_anew(),
-            // Its counters only grow.
-            Version::V2(_) => Err(CgroupError::Attribute {
-                file: "cpu.stat".to_owned(),
-                value: "0".to_owned(),
-                errno: Errno::OPNOTSUPP,
-            }),
+            Version::V2(group) => {
+                group.begin_anew();
+                Ok(())
+            }
         }
     }
 
-    /// Version 1: the files through which a process enters the group by writing `0`.
+    /// Version 1: the files through which a process enters the group by writing `0`, when it is told to go.
     pub fn joins(&self) -> Vec<BorrowedFd<'_>> {
         match &self.version {
             Version::V1(group) => group.joins(),
             Version::V2(_) => Vec::new(),
+        }
+    }
+
+    /// Version 2: the same for a process that is to wait in the group, since entering it takes long.
+    pub fn joins_ahead(&self) -> Option<BorrowedFd<'_>> {
+        match &self.version {
+            Version::V1(_) => None,
+            Version::V2(group) => group.entrance(),
         }
     }
 
@@ -148,7 +164,7 @@ impl RunGroup {
     pub fn is_deserted(&self) -> bool {
         match &self.version {
             Version::V1(group) => group.is_deserted(),
-            Version::V2(_) => false,
+            Version::V2(group) => group.is_deserted(),
         }
     }
 

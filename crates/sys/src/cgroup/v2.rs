@@ -1,5 +1,7 @@
-//! Version 2: one group holds everything. The sandbox's init is cloned straight into it, which needs no migration and no grace period.
+//! Version 2: one group holds everything. The sandbox's init is cloned straight into it, which needs no migration and no grace period; or, in a sandbox that waits for its run, the program's
+//! process has moved into it beforehand, when nobody waits for the kernel to do it.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -7,15 +9,16 @@ use rustix::fs::{Mode, OFlags};
 
 use super::attributes::{self, Counter};
 use super::find::V2Place;
-use super::run::{Bounds, CgroupError, Counters, Current};
-
-/// The sandbox's init lives in the group too and is not one of the program's processes.
-const INIT: u64 = 1;
+use super::run::{Bounds, CgroupError, Counters, Current, Entry};
 
 /// The group of one run.
 #[derive(Debug)]
 pub(super) struct Group {
     dir: OwnedFd,
+    /// Where it is entered, when init is not born there.
+    entrance: Option<OwnedFd>,
+    /// What was used before its run began.
+    cpu_before: Cell<Duration>,
     cpu_stat: Counter,
     memory_peak: Counter,
     memory_events: Counter,
@@ -30,6 +33,7 @@ impl Group {
         place: &V2Place,
         name: &str,
         bounds: &Bounds,
+        entry: Entry,
     ) -> Result<Self, CgroupError> {
         let failed = |errno| CgroupError::Make {
             path: place.path.join(name).display().to_string(),
@@ -40,8 +44,18 @@ impl Group {
         let dir = rustix::fs::openat(&place.parent, name, flags, Mode::empty()).map_err(failed)?;
         // The lock tells a sweep that somebody still uses this group.
         let _ = rustix::fs::flock(&dir, rustix::fs::FlockOperation::NonBlockingLockShared);
+        let entrance = match entry {
+            Entry::Born => None,
+            Entry::Joined => {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(&dir, "cgroup.procs", flags, Mode::empty());
+                Some(file.map_err(failed)?)
+            }
+        };
         let group = Self {
             dir,
+            entrance,
+            cpu_before: Cell::default(),
             cpu_stat: Counter::new("cpu.stat"),
             memory_peak: Counter::new("memory.peak"),
             memory_events: Counter::new("memory.events"),
@@ -52,6 +66,11 @@ impl Group {
         };
         group.bound(bounds)?;
         Ok(group)
+    }
+
+    /// Init, where it lives in the group too: it is not one of the program's processes.
+    fn others(&self) -> u64 {
+        u64::from(self.entrance.is_none())
     }
 
     pub(super) fn bound(&self, bounds: &Bounds) -> Result<(), CgroupError> {
@@ -69,7 +88,7 @@ impl Group {
             write("memory.oom.group", "1")?;
         }
         if let Some(limit) = bounds.processes {
-            write("pids.max", &limit.saturating_add(INIT).to_string())?;
+            write("pids.max", &limit.saturating_add(self.others()).to_string())?;
         }
         if let Some(milli) = bounds.cpu_milli {
             write("cpu.max", &format!("{} 100000", u64::from(milli) * 100))?;
@@ -95,19 +114,30 @@ impl Group {
         self.dir.as_fd()
     }
 
+    pub(super) fn entrance(&self) -> Option<BorrowedFd<'_>> {
+        self.entrance.as_ref().map(AsFd::as_fd)
+    }
+
+    pub(super) fn begin_anew(&self) {
+        self.cpu_before.set(self.cpu().unwrap_or_default());
+    }
+
+    fn cpu(&self) -> Option<Duration> {
+        let used = self.cpu_stat.keyed(Some(self.dir()), "usage_usec");
+        used.map(Duration::from_micros)
+    }
+
     pub(super) fn counters(&self) -> Counters {
         let dir = Some(self.dir.as_fd());
+        let cpu = self.cpu();
         Counters {
-            cpu: self
-                .cpu_stat
-                .keyed(dir, "usage_usec")
-                .map(Duration::from_micros),
+            cpu: cpu.map(|used| used.saturating_sub(self.cpu_before.get())),
             memory_peak: self.memory_peak.number(dir),
             oom_kills: self.memory_events.keyed(dir, "oom_kill").unwrap_or(0),
             processes_peak: self
                 .pids_peak
                 .number(dir)
-                .map(|peak| peak.saturating_sub(INIT)),
+                .map(|peak| peak.saturating_sub(self.others())),
             forks_refused: self.pids_events.keyed(dir, "max").unwrap_or(0),
         }
     }
@@ -117,8 +147,13 @@ impl Group {
         let processes = self.pids_current.number(dir);
         Current {
             memory: self.memory_current.number(dir),
-            processes: processes.map(|all| all.saturating_sub(INIT)),
+            processes: processes.map(|all| all.saturating_sub(self.others())),
         }
+    }
+
+    /// Nobody can tell where init is in it.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.entrance.is_some() && self.pids_current.number(Some(self.dir())) == Some(0)
     }
 
     pub(super) fn kill(&self) {
