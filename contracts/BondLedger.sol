@@ -197,15 +197,15 @@ contract BondLedger {
 
     /// Binds a part of a worker's bond to a job. What is announced to leave cannot be bound.
     function lock(bytes32 job, address worker, uint128 amount, uint64 until) external onlySettler whenRunning once {
-        Account storage account = _known(worker);
-        if (amount == 0) revert NothingToDo();
-        if (until <= block.timestamp || until > block.timestamp + LONGEST_LOCK) revert OutOfBounds("until");
-        if (bonds[worker][job].amount != 0) revert AlreadyLocked(job);
-        uint128 free = account.stake - account.locked - account.leaving;
-        if (amount > free) revert TooMuch(amount, free);
-        bonds[worker][job] = Bond(amount, until);
-        account.locked += amount;
-        emit Locked(worker, job, amount, until);
+        _lock(job, worker, amount, until);
+    }
+
+    /// The same by a name, which counts once. What is bound to the job already stays as it is.
+    function lockFor(bytes32 settlement, bytes32 job, address worker, uint128 amount, uint64 until)
+        external onlySettler whenRunning once
+    {
+        _settle(settlement);
+        if (bonds[worker][job].amount == 0) _lock(job, worker, amount, until);
     }
 
     /// Ends a lock: a settler at any time, everybody else when it has run out.
@@ -213,9 +213,15 @@ contract BondLedger {
         Bond memory bond = bonds[worker][job];
         if (bond.amount == 0) revert NotLocked(job);
         if (!settlers[msg.sender] && block.timestamp < bond.until) revert TooEarly(bond.until);
-        delete bonds[worker][job];
-        accounts[worker].locked -= bond.amount;
-        emit Released(worker, job, bond.amount);
+        _release(job, worker, bond.amount);
+    }
+
+    /// Ends a lock by a name, which counts once. Where there is none, there is nothing to end.
+    function releaseFor(bytes32 settlement, bytes32 job, address worker) external onlySettler whenRunning once {
+        _known(worker);
+        _settle(settlement);
+        uint128 amount = bonds[worker][job].amount;
+        if (amount != 0) _release(job, worker, amount);
     }
 
     /// Takes a part of a worker's bond for a job: of what is locked for it, or, where nothing is, of everything that is not locked for others.
@@ -313,6 +319,24 @@ contract BondLedger {
     function _known(address worker) private view returns (Account storage account) {
         account = accounts[worker];
         if (account.identity == 0) revert NoAccount(worker);
+    }
+
+    function _lock(bytes32 job, address worker, uint128 amount, uint64 until) private {
+        Account storage account = _known(worker);
+        if (amount == 0) revert NothingToDo();
+        if (until <= block.timestamp || until > block.timestamp + LONGEST_LOCK) revert OutOfBounds("until");
+        if (bonds[worker][job].amount != 0) revert AlreadyLocked(job);
+        uint128 free = account.stake - account.locked - account.leaving;
+        if (amount > free) revert TooMuch(amount, free);
+        bonds[worker][job] = Bond(amount, until);
+        account.locked += amount;
+        emit Locked(worker, job, amount, until);
+    }
+
+    function _release(bytes32 job, address worker, uint128 amount) private {
+        delete bonds[worker][job];
+        accounts[worker].locked -= amount;
+        emit Released(worker, job, amount);
     }
 
     function _settle(bytes32 settlement) private {

@@ -55,6 +55,8 @@ pub enum RevertKind {
     AlreadySettled,
     /// It may work later, when somebody has changed something.
     NotNow,
+    /// There is not enough that is free; there may be more later.
+    TooLittle,
     /// It will never work.
     Never,
 }
@@ -86,7 +88,7 @@ impl Revert {
     }
 
     fn of(error: &Errors) -> Self {
-        use RevertKind::{AlreadySettled, Never, NotNow};
+        use RevertKind::{AlreadySettled, Never, NotNow, TooLittle};
         let (kind, text) = match error {
             Errors::AlreadySettled(_) => (AlreadySettled, "it was settled before".to_owned()),
             Errors::IsPaused(_) => (
@@ -120,7 +122,7 @@ impl Revert {
             ),
             Errors::NothingToDo(_) => (Never, "there is nothing to do".to_owned()),
             Errors::TooMuch(error) => (
-                NotNow,
+                TooLittle,
                 format!(
                     "{} wei are asked for and {} are free",
                     error.asked, error.free

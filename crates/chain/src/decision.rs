@@ -4,6 +4,7 @@ use alloy_primitives::{Address, B256, Bytes};
 use alloy_sol_types::SolCall as _;
 use cofferdam_contract::canonical::Digest;
 use cofferdam_contract::rules::{Action, Offence};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::BondLedger;
@@ -29,6 +30,36 @@ pub enum Decision {
         job: B256,
         reputation: u8,
     },
+    /// Binds a part of a bond to a job.
+    Lock {
+        name: String,
+        worker: Address,
+        job: B256,
+        #[serde(with = "decimal")]
+        wei: u128,
+        /// Seconds since 1970; from then on everybody may end it.
+        until: u64,
+    },
+    /// Lets go of what is bound to a job.
+    Release {
+        name: String,
+        worker: Address,
+        job: B256,
+    },
+}
+
+/// An amount is larger than the numbers that every reader of JSON keeps exactly: it is written as text.
+mod decimal {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(wei: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(wei)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<u128, D::Error> {
+        let text = String::deserialize(input)?;
+        text.parse().map_err(D::Error::custom)
+    }
 }
 
 /// The number that an offence has on the chain. They are never changed: events of old blocks keep their meaning.
@@ -97,6 +128,49 @@ impl Decision {
         }
     }
 
+    /// Binds so much to a job. Until a day after the job's deadline, as far as the contract allows: then whoever has forgotten it keeps nobody's money.
+    pub fn lock(
+        (name, worker): (&str, Address),
+        job: &Digest,
+        wei: u128,
+        deadline: Timestamp,
+    ) -> Self {
+        let now = Timestamp::now().as_second();
+        let until = deadline.as_second().saturating_add(DAY);
+        let until = until.clamp(now.saturating_add(DAY), now.saturating_add(LONGEST_LOCK));
+        Self::Lock {
+            name: name.to_owned(),
+            worker,
+            job: digest(job),
+            wei,
+            until: u64::try_from(until).unwrap_or(0),
+        }
+    }
+
+    pub fn release((name, worker): (&str, Address), job: &Digest) -> Self {
+        Self::Release {
+            name: name.to_owned(),
+            worker,
+            job: digest(job),
+        }
+    }
+
+    /// Whether this has to wait until the chain has another one, which was decided before: what is locked is locked first, and let go last.
+    pub(crate) fn comes_after(&self, earlier: &Self) -> bool {
+        let is_ordered =
+            matches!(earlier, Self::Lock { .. }) || matches!(self, Self::Release { .. });
+        is_ordered && self.about() == earlier.about()
+    }
+
+    const fn about(&self) -> (&Address, &B256) {
+        match self {
+            Self::Slash { worker, job, .. }
+            | Self::Confirm { worker, job, .. }
+            | Self::Lock { worker, job, .. }
+            | Self::Release { worker, job, .. } => (worker, job),
+        }
+    }
+
     pub(crate) fn call(&self, settlement: B256) -> Bytes {
         match self {
             Self::Slash {
@@ -135,6 +209,28 @@ impl Decision {
             }
             .abi_encode()
             .into(),
+            Self::Lock {
+                worker,
+                job,
+                wei,
+                until,
+                ..
+            } => BondLedger::lockForCall {
+                settlement,
+                job: *job,
+                worker: *worker,
+                amount: *wei,
+                until: *until,
+            }
+            .abi_encode()
+            .into(),
+            Self::Release { worker, job, .. } => BondLedger::releaseForCall {
+                settlement,
+                job: *job,
+                worker: *worker,
+            }
+            .abi_encode()
+            .into(),
         }
     }
 }
@@ -142,6 +238,9 @@ impl Decision {
 /// As in the contract.
 const MOST_BENEFICIARIES: usize = 64;
 const WHOLE: u16 = 10_000;
+const DAY: i64 = 24 * 3600;
+/// A little less than the contract's, whose clock is not ours.
+const LONGEST_LOCK: i64 = 59 * DAY;
 
 #[cfg(test)]
 mod tests {
@@ -200,5 +299,29 @@ mod tests {
         assert_eq!(*beneficiaries, [other]);
         let text = serde_json::to_string(&made).unwrap();
         assert_eq!(serde_json::from_str::<Decision>(&text).unwrap(), made);
+    }
+
+    #[test]
+    fn what_is_locked_is_locked_first_and_let_go_last_and_not_for_ever() {
+        let [worker, other] = [1, 2].map(Address::repeat_byte);
+        let (job, now) = (Digest::of(b"job"), Timestamp::now());
+        let lock = |who| Decision::lock(("w", who), &job, u128::MAX, Timestamp::MAX);
+        let confirm = Decision::confirmation(("w", worker), &job, 5);
+        let release = Decision::release(("w", worker), &job);
+        assert!(confirm.comes_after(&lock(worker)) && release.comes_after(&lock(worker)));
+        assert!(release.comes_after(&confirm) && !confirm.comes_after(&confirm));
+        assert!(!confirm.comes_after(&lock(other)) && !release.comes_after(&lock(other)));
+        let made = lock(worker);
+        let text = serde_json::to_string(&made).unwrap();
+        assert!(text.contains(&format!("\"{}\"", u128::MAX)), "{text}");
+        assert_eq!(serde_json::from_str::<Decision>(&text).unwrap(), made);
+        for (deadline, days) in [(Timestamp::MAX, 59), (Timestamp::UNIX_EPOCH, 1)] {
+            let Decision::Lock { until, .. } = Decision::lock(("w", worker), &job, 1, deadline)
+            else {
+                panic!("it is one");
+            };
+            let left = i64::try_from(until).unwrap() - now.as_second();
+            assert!((days * DAY..days * DAY + 60).contains(&left), "{left}");
+        }
     }
 }

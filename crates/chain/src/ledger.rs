@@ -119,6 +119,8 @@ pub struct Ledger {
     place: Place,
 }
 
+/// How often an act is sent anew when its number was taken by another.
+const MOST_TRIES: u32 = 64;
 /// How long an act is waited for.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -340,20 +342,32 @@ fn act(
         value,
         data,
     };
-    let gas = node.estimate(&call)?;
-    let fees = affordable(node.fees(&node.head()?)?, max_fee)?;
-    let transaction = Transaction {
-        chain,
-        nonce: node.pending_count(key.address())?,
-        priority_fee: fees.priority,
-        max_fee: fees.max,
-        gas: with_room(gas),
-        to,
-        value,
-        data: data.clone(),
+    let mut tries = 0;
+    let signed = loop {
+        let gas = node.estimate(&call)?;
+        let fees = affordable(node.fees(&node.head()?)?, max_fee)?;
+        let transaction = Transaction {
+            chain,
+            nonce: node.pending_count(key.address())?,
+            priority_fee: fees.priority,
+            max_fee: fees.max,
+            gas: with_room(gas),
+            to,
+            value,
+            data: data.clone(),
+        };
+        let signed = transaction.sign(key)?;
+        match node.send(&signed.raw_hex()) {
+            Ok(()) => break signed,
+            // Another process that signs with this key was faster. It was not taken, so that it can be sent anew.
+            Err(ChainError::Refused { message, .. })
+                if message.contains("nonce too low") && tries < MOST_TRIES =>
+            {
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
     };
-    let signed = transaction.sign(key)?;
-    node.send(&signed.raw_hex())?;
     let receipt = node.wait_for(&signed, PATIENCE)?;
     if receipt.succeeded {
         return Ok(receipt);
@@ -363,6 +377,18 @@ fn act(
         Err(error) => error,
         Ok(_) => failed(&signed),
     })
+}
+
+/// Gives money to an account.
+pub fn give(
+    node: &Node,
+    key: &Key,
+    to: Address,
+    wei: U256,
+    max_fee: Option<u128>,
+) -> Result<Receipt, ChainError> {
+    let chain = node.chain_id()?;
+    act(node, chain, key, Some(to), wei, &Bytes::new(), max_fee)
 }
 
 fn failed(signed: &Signed) -> ChainError {

@@ -1,5 +1,6 @@
 //! What is asked of a node: blocks, fees, counts of transactions, calls, receipts. Typed, and nothing more.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, Bytes, U256};
@@ -7,8 +8,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::embedded::Embedded;
 use crate::error::ChainError;
-use crate::rpc::Rpc;
+use crate::rpc::{Http, Rpc};
 use crate::transaction::Signed;
 
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub struct Receipt {
 pub(crate) struct Head {
     pub(crate) number: u64,
     pub(crate) base_fee: u128,
+    /// The block up to which nothing is ever taken back, where that was asked and is known.
+    pub(crate) final_number: Option<u64>,
 }
 
 /// A call that changes nothing.
@@ -71,11 +75,21 @@ const USUAL_PRIORITY: u128 = 1_000_000_000;
 const LOOKING: Duration = Duration::from_millis(100);
 
 impl Node {
+    /// One elsewhere, by HTTP.
     pub fn at(url: &str) -> Self {
-        Self { rpc: Rpc::new(url) }
+        Self {
+            rpc: Rpc::Http(Http::new(url)),
+        }
     }
 
-    /// Its address, without what may be secret in it.
+    /// The chain of a data directory, in this process.
+    pub const fn here(chain: Arc<Embedded>) -> Self {
+        Self {
+            rpc: Rpc::Here(chain),
+        }
+    }
+
+    /// Where it is, without what may be secret in that.
     pub fn shown(&self) -> String {
         self.rpc.shown()
     }
@@ -89,7 +103,17 @@ impl Node {
         Ok(Head {
             number: block.number.saturating_to(),
             base_fee: block.base_fee_per_gas.saturating_to(),
+            final_number: None,
         })
+    }
+
+    /// The block up to which nothing is ever taken back, where the chain knows such a thing.
+    pub(crate) fn final_number(&self) -> Result<Option<u64>, ChainError> {
+        match self.ask::<Option<RawBlock>>("eth_getBlockByNumber", json!(["finalized", false])) {
+            Ok(block) => Ok(block.map(|block| block.number.saturating_to())),
+            Err(ChainError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// How many transactions of an account are in blocks.

@@ -1,15 +1,18 @@
-//! One question to a node by JSON-RPC over HTTP, one answer, both bounded in bytes and in time. Decides nothing about asking again.
+//! One question by JSON-RPC, one answer: to a node over HTTP, both bounded in bytes and in time, or to the chain that lives here. Decides nothing about asking again.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use alloy_primitives::hex;
-use serde::Deserialize;
+use cofferdam_store::StoreError;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use ureq::Agent;
 
 use crate::contract::Revert;
+use crate::embedded::Embedded;
 use crate::error::ChainError;
 
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -18,15 +21,42 @@ const LARGEST_ANSWER: u64 = 8 << 20;
 /// What many nodes answer with when a call was turned down by the contract.
 const EXECUTION_REVERTED: i64 = 3;
 
-pub(crate) struct Rpc {
+/// Who is asked.
+#[derive(Debug)]
+pub(crate) enum Rpc {
+    Http(Http),
+    /// In this process.
+    Here(Arc<Embedded>),
+}
+
+impl Rpc {
+    /// The node, without what may be secret in its address.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Http(http) => shown(&http.url),
+            Self::Here(chain) => chain.to_string(),
+        }
+    }
+
+    pub(crate) fn ask(&self, method: &'static str, params: Value) -> Result<Value, ChainError> {
+        match self {
+            Self::Http(http) => http.ask(method, params),
+            Self::Here(chain) => chain
+                .ask(method, &params)
+                .map_err(|trouble| refused(method, trouble)),
+        }
+    }
+}
+
+pub(crate) struct Http {
     url: String,
     agent: Agent,
     next: AtomicU64,
 }
 
-impl fmt::Debug for Rpc {
+impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Rpc").field(&shown(&self.url)).finish()
+        f.debug_tuple("Http").field(&shown(&self.url)).finish()
     }
 }
 
@@ -36,16 +66,61 @@ struct Answer {
     error: Option<Trouble>,
 }
 
-#[derive(Deserialize)]
-struct Trouble {
+/// Why a question has no answer, as JSON-RPC says it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Trouble {
     code: i64,
     #[serde(default)]
     message: String,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Value::is_null")]
     data: Value,
 }
 
-impl Rpc {
+impl Trouble {
+    pub(crate) const MALFORMED: i64 = -32_700;
+    pub(crate) const NO_QUESTION: i64 = -32_600;
+    pub(crate) const UNKNOWN_METHOD: i64 = -32_601;
+    pub(crate) const BAD_PARAMETER: i64 = -32_602;
+    const INTERNAL: i64 = -32_603;
+    const REFUSED: i64 = -32_000;
+
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: Value::Null,
+        }
+    }
+
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::new(Self::REFUSED, message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(Self::INTERNAL, message)
+    }
+
+    /// The contract has turned it down, and said so.
+    pub(crate) fn reverted(said: &[u8]) -> Self {
+        Self {
+            code: EXECUTION_REVERTED,
+            message: format!("execution reverted: {}", Revert::read(said)),
+            data: Value::String(hex::encode_prefixed(said)),
+        }
+    }
+
+    pub(crate) const fn is_refusal(&self) -> bool {
+        self.code == Self::REFUSED
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Self::internal(error.to_string())
+    }
+}
+
+impl Http {
     pub(crate) fn new(url: &str) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -60,14 +135,9 @@ impl Rpc {
         }
     }
 
-    /// The node, without what may be secret in its address.
-    pub(crate) fn shown(&self) -> String {
-        shown(&self.url)
-    }
-
-    pub(crate) fn ask(&self, method: &'static str, params: Value) -> Result<Value, ChainError> {
+    fn ask(&self, method: &'static str, params: Value) -> Result<Value, ChainError> {
         let down = |why: String| ChainError::Down {
-            url: self.shown(),
+            url: shown(&self.url),
             why,
         };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +238,7 @@ mod tests {
             (503, "no node today".into()),
             (200, "not JSON".into()),
         ]);
-        let rpc = Rpc::new(&url);
+        let rpc = Http::new(&url);
         assert_eq!(rpc.ask("a", json!([])).unwrap(), "0x1");
         let refused = rpc.ask("b", json!([])).unwrap_err();
         assert!(

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cofferdam_store::settlements::{Settlement, Settlements, State};
 use jiff::Timestamp;
 
+use crate::decision::Decision;
 use crate::error::ChainError;
 use crate::key::Key;
 use crate::ledger::Ledger;
@@ -66,6 +67,14 @@ pub struct Tick {
     pub said: Vec<String>,
 }
 
+/// Whether others have to wait for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Urgency {
+    None,
+    Awaited,
+}
+
+const SOON: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_secs(15);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -88,7 +97,10 @@ impl Settler {
         }
         // The count comes first: what it counts is then seen in the contract too.
         let count = self.ledger.node().count(self.key.address())?;
-        let head = self.ledger.node().head()?;
+        let mut head = self.ledger.node().head()?;
+        if open.iter().any(|one| one.state != State::Waiting) {
+            head.final_number = self.ledger.node().final_number()?;
+        }
         for one in &mut open {
             self.look(one, count, &head, now, &mut tick)?;
         }
@@ -98,16 +110,35 @@ impl Settler {
                 self.push(one, &head, now, &mut tick)?;
             }
         }
-        for one in &mut open {
+        // What the chain does not have yet, in the order in which it was decided.
+        let mut before: Vec<Decision> = Vec::new();
+        let wanted: Vec<Option<Decision>> = open.iter().map(decision).collect();
+        for (place, one) in open.iter_mut().enumerate() {
+            let Some(Some(decision)) = wanted.get(place) else {
+                return Err(damaged(one));
+            };
             let is_due = one.progress.not_before_ms <= now.as_millisecond();
-            if one.state != State::Waiting || !is_due || taken.len() >= self.policy.window {
+            let has_to_wait = before.iter().any(|earlier| decision.comes_after(earlier));
+            if matches!(one.state, State::Waiting | State::Sent) {
+                before.push(decision.clone());
+            }
+            let is_full = taken.len() >= self.policy.window;
+            if one.state != State::Waiting || !is_due || has_to_wait || is_full {
                 continue;
             }
             let nonce = (count..)
                 .find(|nonce| !taken.contains(nonce))
                 .unwrap_or(count);
-            if self.begin(one, nonce, &head, now, &mut tick)? {
+            let mut later = wanted.iter().skip(place + 1).flatten();
+            let urgency = match later.any(|later| later.comes_after(decision)) {
+                true => Urgency::Awaited,
+                false => Urgency::None,
+            };
+            if self.begin(one, (nonce, urgency), &head, now, &mut tick)? {
                 taken.insert(nonce);
+            }
+            if one.state == State::Refused {
+                before.pop();
             }
         }
         tick.open = open
@@ -178,7 +209,9 @@ impl Settler {
                 one.progress.note = None;
                 let depth = head.number.saturating_sub(block).saturating_add(1);
                 one.state = State::Seen;
-                if head.number >= block && depth >= self.policy.confirmations {
+                let is_deep = head.number >= block && depth >= self.policy.confirmations;
+                // A chain that takes nothing back may have no further block.
+                if is_deep || head.final_number >= Some(block) {
                     one.state = State::Settled;
                     tick.settled += 1;
                 }
@@ -254,6 +287,10 @@ fn waiting(attempts: u32) -> Duration {
 fn later(now: Timestamp, wait: Duration) -> i64 {
     let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
     now.as_millisecond().saturating_add(wait)
+}
+
+fn decision(one: &Settlement) -> Option<Decision> {
+    serde_json::from_str(&one.body).ok()
 }
 
 fn damaged(one: &Settlement) -> ChainError {

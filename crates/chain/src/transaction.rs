@@ -7,7 +7,7 @@ use crate::error::ChainError;
 use crate::key::Key;
 
 /// The kind of transaction that this is.
-const TYPE: u8 = 2;
+pub(crate) const TYPE: u8 = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transaction {
@@ -37,18 +37,28 @@ impl Signed {
 
 impl Transaction {
     pub fn sign(&self, key: &Key) -> Result<Signed, ChainError> {
-        let mut fields = Vec::new();
-        self.write_fields(&mut fields);
-        let hash = keccak256(listed(&fields));
-        let (r, s, is_odd) = key.sign(hash)?;
-        is_odd.encode(&mut fields);
-        r.encode(&mut fields);
-        s.encode(&mut fields);
-        let raw = listed(&fields);
+        let signature = key.sign(self.hash_to_sign())?;
+        let raw = self.with_signature(&signature);
         Ok(Signed {
             hash: keccak256(&raw),
             raw,
         })
+    }
+
+    pub(crate) fn hash_to_sign(&self) -> B256 {
+        let mut fields = Vec::new();
+        self.write_fields(&mut fields);
+        keccak256(listed(&fields))
+    }
+
+    /// As it is sent. The signature: r, s and the parity of y.
+    pub(crate) fn with_signature(&self, (r, s, is_odd): &(U256, U256, bool)) -> Vec<u8> {
+        let mut fields = Vec::new();
+        self.write_fields(&mut fields);
+        is_odd.encode(&mut fields);
+        r.encode(&mut fields);
+        s.encode(&mut fields);
+        listed(&fields)
     }
 
     fn write_fields(&self, out: &mut dyn BufMut) {

@@ -10,7 +10,6 @@ use crate::envelope::CachedFrom;
 use crate::kept_record::KeptEnding;
 use crate::network_record::NetworkRecord;
 use crate::record::{CapturedStream, Change, Denial, RunRecord, UsageRecord};
-use crate::signal::signal_name;
 
 /// The record of a run that was made elsewhere.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,11 +84,7 @@ impl CarriedRecord {
     /// Exit code and signal follow from the ending here too: whoever wrote this cannot have them disagree.
     pub fn record(self) -> RunRecord {
         let ending = self.ending.ending();
-        let (exit_code, signal) = match &ending {
-            Ending::Exited { code } => (Some(*code), None),
-            Ending::Signaled { signal } => (None, Some(signal_name(*signal))),
-            Ending::Stopped(_) | Ending::NeverStarted(_) => (None, None),
-        };
+        let (exit_code, signal) = ending.code_and_signal();
         RunRecord {
             schema: RunRecord::SCHEMA,
             run_id: self.run_id,

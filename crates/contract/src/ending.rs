@@ -10,6 +10,7 @@ use serde_json::Number;
 
 use crate::codes::ErrorCode;
 use crate::enforcement::LimitName;
+use crate::signal::signal_name;
 use crate::units::{Bytes, format_duration};
 
 /// How a run ended.
@@ -92,6 +93,15 @@ pub enum LimitUnit {
 }
 
 impl Ending {
+    /// The program's exit code and the name of the signal that ended it, as a record has them beside the ending.
+    pub(crate) fn code_and_signal(&self) -> (Option<i32>, Option<String>) {
+        match self {
+            Self::Exited { code } => (Some(*code), None),
+            Self::Signaled { signal } => (None, Some(signal_name(*signal))),
+            Self::Stopped(_) | Self::NeverStarted(_) => (None, None),
+        }
+    }
+
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Exited { .. } => "exited",

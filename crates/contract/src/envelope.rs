@@ -259,6 +259,11 @@ fn cut_off(payload: &ExecutionPayload, stdout: &CapturedStream) -> Decision {
         "stdout was cut off: the program wrote {} bytes and not all of them were kept",
         stdout.original_bytes
     );
+    // A higher limit helps only where it was the limit.
+    let fix = match limit {
+        Some(limit) if limit.get() <= stdout.original_bytes => "raise max_output_size_kb",
+        _ => "have the program write less, or write it to a file",
+    };
     Decision {
         output: Value::Null,
         verdict: Some(Verdict {
@@ -266,7 +271,7 @@ fn cut_off(payload: &ExecutionPayload, stdout: &CapturedStream) -> Decision {
             limit: limit.map(LimitValue::bytes),
             evidence: evidence.clone(),
         }),
-        error: Some(format!("{evidence}; raise max_output_size_kb")),
+        error: Some(format!("{evidence}; {fix}")),
     }
 }
 

@@ -10,7 +10,6 @@ use crate::ending::{DiskPlace, Ending, StopCause, Stream};
 use crate::enforcement::Enforcement;
 use crate::envelope::CachedFrom;
 use crate::record::{CapturedStream, Change, Denial, RunRecord, UsageRecord};
-use crate::signal::signal_name;
 use crate::units::Bytes;
 
 /// The record of a run whose answer may be given again.
@@ -113,11 +112,7 @@ impl KeptRecord {
     /// The record as it was, marked as one that is given again.
     pub fn again(self) -> RunRecord {
         let ending = self.ending.again();
-        let (exit_code, signal) = match &ending {
-            Ending::Exited { code } => (Some(*code), None),
-            Ending::Signaled { signal } => (None, Some(signal_name(*signal))),
-            Ending::Stopped(_) | Ending::NeverStarted(_) => (None, None),
-        };
+        let (exit_code, signal) = ending.code_and_signal();
         RunRecord {
             schema: RunRecord::SCHEMA,
             cached: Some(CachedFrom {

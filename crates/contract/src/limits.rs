@@ -209,7 +209,7 @@ mod tests {
                 "disk: is below 64 KiB; ask for at least 64 KiB (got `65535 B`)",
                 "open_files: is below 8; ask for at least 8 (got `7`)",
                 "cpus: is below 0.01; ask for at least 0.01 (got `0.009`)",
-                "disk_io: names no rate; write one such as `read_bps=10m` (got ``)",
+                "disk_io: names no rate; write one such as `read_bps=10m`",
             ]
         );
     }

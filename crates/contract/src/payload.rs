@@ -14,7 +14,7 @@ use crate::limits::Limits;
 use crate::output_class::OutputClass;
 use crate::output_format::OutputFormat;
 use crate::problem::Problem;
-use crate::request::Network;
+use crate::request::{Gpus, Network};
 use crate::task::Task;
 use crate::units::{Bytes, Cap, CpuShare};
 
@@ -29,6 +29,8 @@ pub struct ExecutionPayload {
     pub limits: Limits,
     pub network: Network,
     pub filesystem_write: FilesystemWrite,
+    /// What it asks for; whoever runs it says what it gets.
+    pub gpus: Gpus,
     pub created_at: Timestamp,
     /// After this nobody starts it any more.
     pub deadline: Timestamp,
@@ -61,6 +63,7 @@ pub enum FilesystemWrite {
 pub const MAX_SCOPE_BYTES: usize = 64 << 10;
 pub(crate) const DETERMINISTIC: &str = "deterministic";
 pub(crate) const SEED: &str = "seed";
+pub(crate) const GPUS: &str = "gpus";
 /// The largest whole number that every reader of JSON has exactly.
 pub(crate) const MAX_SEED: u64 = (1 << 53) - 1;
 
@@ -78,7 +81,7 @@ pub(crate) enum Presence {
 }
 
 /// Every field, in the order in which sealing writes them.
-pub(crate) const WIRE_FIELDS: [WireField; 22] = {
+pub(crate) const WIRE_FIELDS: [WireField; 23] = {
     use Presence::{Optional, Required};
     const fn field(name: &'static str, sealed: Presence, draft: Presence) -> WireField {
         WireField {
@@ -103,6 +106,7 @@ pub(crate) const WIRE_FIELDS: [WireField; 22] = {
         field("max_cpus", Optional, Optional),
         field("network_allowed", Optional, Optional),
         field("filesystem_write", Optional, Optional),
+        field(GPUS, Optional, Optional),
         field(OutputClass::FIELD, Optional, Optional),
         field("pure", Optional, Optional),
         field(DETERMINISTIC, Optional, Optional),
@@ -148,6 +152,7 @@ impl ExecutionPayload {
             true => FilesystemWrite::Allowed,
             false => FilesystemWrite::Denied,
         };
+        let gpus = read_gpus(&mut fields, task.as_ref());
         let output_class = read_output_class(&mut fields);
         let purity = read_purity(&mut fields, &network, filesystem_write);
         let seed = read_seed(&mut fields, &network, task.as_ref());
@@ -162,6 +167,7 @@ impl ExecutionPayload {
                 limits,
                 network,
                 filesystem_write,
+                gpus,
                 created_at: created_at?,
                 deadline: deadline?,
                 task: task?,
@@ -245,6 +251,23 @@ fn read_output_class(fields: &mut Fields<'_>) -> OutputClass {
         }
         Some(Ok(class)) => class,
         None => OutputClass::default(),
+    }
+}
+
+fn read_gpus(fields: &mut Fields<'_>, task: Option<&Task>) -> Gpus {
+    let Some(text) = fields.optional_text(GPUS) else {
+        return Gpus::None;
+    };
+    if let Some(Task::Wasm(_) | Task::Project(_)) = task {
+        let fix = "only commands and source code can use a GPU; leave it out";
+        fields.problem(GPUS, text, fix);
+    }
+    match Gpus::read(text) {
+        Ok(gpus) => gpus,
+        Err(fix) => {
+            fields.problem(GPUS, text, fix);
+            Gpus::None
+        }
     }
 }
 

@@ -55,7 +55,12 @@ impl Problems {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} (got `{}`)", self.field, self.fix, self.value)
+        write!(f, "{}: {}", self.field, self.fix)?;
+        // Nothing was given: the fix says so.
+        match self.value.as_str() {
+            "" => Ok(()),
+            value => write!(f, " (got `{value}`)"),
+        }
     }
 }
 

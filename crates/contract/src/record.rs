@@ -13,7 +13,6 @@ use crate::enforcement::Enforcement;
 use crate::envelope::CachedFrom;
 use crate::network_record::NetworkRecord;
 use crate::request::BackendName;
-use crate::signal::signal_name;
 use crate::units::Bytes;
 use crate::usage::Usage;
 
@@ -157,11 +156,7 @@ impl RunRecord {
 
     /// Exit code and signal come from the ending, so that they cannot disagree with it.
     pub fn new(run: FinishedRun) -> Self {
-        let (exit_code, signal) = match &run.ending {
-            Ending::Exited { code } => (Some(*code), None),
-            Ending::Signaled { signal } => (None, Some(signal_name(*signal))),
-            Ending::Stopped(_) | Ending::NeverStarted(_) => (None, None),
-        };
+        let (exit_code, signal) = run.ending.code_and_signal();
         Self {
             schema: Self::SCHEMA,
             run_id: run.run_id,

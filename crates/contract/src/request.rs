@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::enforcement::LimitName;
 use crate::limits::Limits;
-use crate::problem::Problems;
+use crate::problem::{Problem, Problems};
 use crate::request_check;
 
 pub use crate::network::Network;
@@ -91,6 +91,30 @@ impl Gpus {
         match numbers.len() <= MOST {
             true => Ok(Self::Numbered(numbers)),
             false => Err(bad()),
+        }
+    }
+
+    /// What of this is given by whoever gives so much; the first that is not, where some is missing.
+    pub fn within(&self, given: &Self) -> Result<Self, Problem> {
+        let refused = |asked: String| {
+            let fix = "is not given here; name it with --gpu, or leave it to somebody who has it";
+            Err(Problem::new("gpus", asked, fix))
+        };
+        match (self, given) {
+            (Self::None, _) => Ok(Self::None),
+            (Self::All, Self::None) => refused("all".to_owned()),
+            (Self::All, given) => Ok(given.clone()),
+            (Self::Numbered(_), Self::All) => Ok(self.clone()),
+            (Self::Numbered(asked), given) => {
+                let has = |number: &u32| match given {
+                    Self::Numbered(given) => given.contains(number),
+                    Self::None | Self::All => false,
+                };
+                match asked.iter().find(|number| !has(number)) {
+                    Some(missing) => refused(missing.to_string()),
+                    None => Ok(self.clone()),
+                }
+            }
         }
     }
 }
@@ -239,6 +263,22 @@ mod tests {
     fn gpus_are_named_by_number_or_all_together() {
         assert_eq!(Gpus::read("all"), Ok(Gpus::All));
         assert_eq!(Gpus::read("2,0,2"), Ok(Gpus::Numbered(vec![0, 2])));
+        let (none, all) = (Gpus::None, Gpus::All);
+        let some = |text: &str| Gpus::read(text).unwrap();
+        for (asked, given, gets) in [
+            (&none, &none, Some(&none)),
+            (&none, &all, Some(&none)),
+            (&all, &none, None),
+            (&all, &some("1,2"), Some(&some("1,2"))),
+            (&some("1"), &all, Some(&some("1"))),
+            (&some("1"), &some("0,1"), Some(&some("1"))),
+            (&some("1,2"), &some("0,1"), None),
+            (&some("0"), &none, None),
+        ] {
+            let got = asked.within(given);
+            assert_eq!(got.as_ref().ok(), gets, "{asked:?} of {given:?}");
+            assert!(got.is_ok() || got.unwrap_err().to_string().contains("--gpu"));
+        }
         for bad in ["", "gpu0", "-1", "0,", "All", "99999999999"] {
             assert!(Gpus::read(bad).is_err(), "{bad}");
         }

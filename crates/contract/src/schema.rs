@@ -15,7 +15,7 @@ use crate::limits::Limits;
 use crate::output_class::OutputClass;
 use crate::output_format;
 use crate::payload::{
-    DETERMINISTIC, MAX_SCOPE_BYTES, MAX_SEED, Presence, SEED, WIRE_FIELDS, WireField,
+    DETERMINISTIC, GPUS, MAX_SCOPE_BYTES, MAX_SEED, Presence, SEED, WIRE_FIELDS, WireField,
 };
 use crate::problem::Problem;
 use crate::record::RunRecord;
@@ -167,6 +167,11 @@ fn field_schema(name: &str, generator: &mut SchemaGenerator) -> Value {
         "filesystem_write" => flag(
             "Whether the work may change the workspace; its scratch space it may always write to.",
         ),
+        GPUS => json!({
+            "description": "GPUs that the work needs: `all` that it is given, or numbers such as `0` or `0,1`. Whoever runs it says which it is given. For commands and source code.",
+            "type": "string",
+            "pattern": "^(all|[0-9]{1,10}(,[0-9]{1,10})*)$",
+        }),
         OutputClass::FIELD => OutputClass::schema(),
         "pure" => json!({
             "description": "true: the same answer each time, so that one that is known may be given again; false: another each time. Not with network_allowed or filesystem_write.",
@@ -382,6 +387,10 @@ mod tests {
             ("max_cpus", json!(5000)),
             ("network_allowed", json!("no")),
             ("filesystem_write", json!(1)),
+            ("gpus", json!(0)),
+            ("gpus", json!("")),
+            ("gpus", json!("some")),
+            ("gpus", json!("0,")),
             ("pure", json!("yes")),
             ("pure", json!(null)),
             ("deterministic", json!("yes")),

@@ -191,6 +191,7 @@ impl Sealed {
             limits: self.payload.limits.clone(),
             waived: place.waived,
             network: self.payload.network.clone(),
+            gpus: self.payload.gpus.clone(),
             root: place.root,
             workspace: place.workspace.map(|path| Workspace { path, access }),
             backend: place.backend,

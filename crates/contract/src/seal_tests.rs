@@ -232,6 +232,7 @@ fn any_changed_field_is_a_digest_mismatch() {
     draft["network_allowed"] = json!(false);
     draft["deterministic"] = json!(true);
     draft["seed"] = json!(7);
+    draft["gpus"] = json!("0,1");
     let sealed = seal(draft).unwrap();
     for field in WIRE_FIELDS
         .iter()

@@ -12,6 +12,7 @@
 //! daemon.session    the session that the daemon reports for, until it has said that it ends
 //! outbox.db         what is still to be told to others (SQLite, WAL)
 //! settlements.db    what is still to be settled on a chain (SQLite, WAL); settlements.lock is held by who does it
+//! chain.db          a chain of one's own: its state and its blocks (SQLite, WAL); chain.key is the key of who owns it
 //! couriers/ID.lock  locked for as long as a process that tells it lives
 //! audit-head        the last entry of the audit chain, kept apart from the chain
 //! work/ID/          the private workspace of a run that brought its files with it
@@ -85,6 +86,16 @@ impl DataDir {
     /// What was decided and is to be settled on a chain.
     pub fn settlements(&self) -> PathBuf {
         self.path.join("settlements.db")
+    }
+
+    /// The chain that lives here, if there is one.
+    pub fn chain(&self) -> PathBuf {
+        self.path.join("chain.db")
+    }
+
+    /// The key of its owner.
+    pub fn chain_key(&self) -> PathBuf {
+        self.path.join("chain.key")
     }
 
     pub fn couriers(&self) -> PathBuf {

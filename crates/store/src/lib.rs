@@ -10,6 +10,7 @@ pub mod adopt;
 pub mod audit;
 pub mod beneath;
 pub mod bundle;
+pub mod chain_state;
 pub mod collect;
 pub mod data_dir;
 pub mod database;

@@ -8,13 +8,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::data_dir::{self, DataDir};
 use crate::error::StoreError;
 use crate::sqlite::{self, Format, Trouble};
 
+/// For whoever finds it damaged.
+const ADVICE: &str = "restore a copy of it, or move it away (what was waiting in it is then found again in the records of the fleet's jobs only)";
 const BUSY: Duration = Duration::from_secs(20);
 const FORMAT: Format<'_> = Format {
     // In the header of the file: `cofs`.
@@ -121,7 +123,8 @@ impl Settlements {
         data_dir::create_private(dir.path())
             .map_err(StoreError::io("make the directory", dir.path()))?;
         sqlite::create_private(&path).map_err(StoreError::io("make", &path))?;
-        let connection = open_file(&path).map_err(|trouble| fault(&path, trouble))?;
+        let connection = sqlite::open_durable(&path, &FORMAT, BUSY);
+        let connection = connection.map_err(|trouble| fault(&path, trouble))?;
         Ok(Self {
             place: place.to_owned(),
             connection: Mutex::new(connection),
@@ -291,42 +294,8 @@ fn written(progress: &Progress) -> String {
     serde_json::to_string(progress).unwrap_or_default()
 }
 
-fn open_file(path: &Path) -> Result<Connection, Trouble> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags)?;
-    sqlite::settle(&connection, BUSY)?;
-    FORMAT.upgrade(&mut connection, path)?;
-    // Every change here is one that must not be lost.
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    Ok(connection)
-}
-
 fn fault(path: &Path, trouble: Trouble) -> StoreError {
-    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-    let damaged = |why: &str| StoreError::Damaged {
-        path: path.to_owned(),
-        why: format!(
-            "{why}; it is left as it is: restore a copy of it, or move it away (what was waiting in it is then found again in the records of the fleet's jobs only)"
-        ),
-    };
-    match trouble {
-        Trouble::Newer(error) => error,
-        Trouble::Foreign => damaged("it is a database of another kind"),
-        Trouble::Sql(error) => {
-            let is_unreadable = matches!(error, rusqlite::Error::FromSqlConversionFailure(..))
-                || matches!(
-                    error.sqlite_error_code(),
-                    Some(NotADatabase | DatabaseCorrupt)
-                );
-            if is_unreadable {
-                return damaged(&error.to_string());
-            }
-            StoreError::Database {
-                path: path.to_owned(),
-                source: error,
-            }
-        }
-    }
+    trouble.kept(path, ADVICE)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use crate::error::StoreError;
 
@@ -61,6 +61,52 @@ pub(crate) fn settle(connection: &Connection, busy: Duration) -> rusqlite::Resul
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "foreign_keys", true)
+}
+
+/// A database in which every change is one that must not be lost: when it is told of, it is on the disk.
+pub(crate) fn open_durable(
+    path: &Path,
+    format: &Format<'_>,
+    busy: Duration,
+) -> Result<Connection, Trouble> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    settle(&connection, busy)?;
+    format.upgrade(&mut connection, path)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    Ok(connection)
+}
+
+impl Trouble {
+    /// For a database that is never begun anew by itself: `advice` is what a person can do about one that cannot be read.
+    pub(crate) fn kept(self, path: &Path, advice: &str) -> StoreError {
+        let damaged = |why: &str| StoreError::Damaged {
+            path: path.to_owned(),
+            why: format!("{why}; it is left as it is: {advice}"),
+        };
+        match self {
+            Self::Newer(error) => error,
+            Self::Foreign => damaged("it is a database of another kind"),
+            Self::Sql(error) if is_unreadable(&error) => damaged(&error.to_string()),
+            Self::Sql(error) => StoreError::Database {
+                path: path.to_owned(),
+                source: error,
+            },
+        }
+    }
+}
+
+fn is_unreadable(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error;
+    matches!(
+        error,
+        Error::FromSqlConversionFailure(..)
+            | Error::InvalidColumnType(..)
+            | Error::IntegralValueOutOfRange(..)
+    ) || matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
+    )
 }
 
 impl Format<'_> {

@@ -1,10 +1,12 @@
 //! Sending: a new transaction for what waits, more money for what is stuck, the same again for what the node has lost.
 
+use std::time::Duration;
+
 use alloy_primitives::{B256, U256};
 use cofferdam_store::settlements::{Settlement, State};
 use jiff::Timestamp;
 
-use super::{LATER, Settler, Tick, damaged, later};
+use super::{LATER, SOON, Settler, Tick, Urgency, damaged, later};
 use crate::contract::RevertKind;
 use crate::decision::Decision;
 use crate::error::ChainError;
@@ -17,7 +19,7 @@ impl Settler {
     pub(super) fn begin(
         &self,
         one: &mut Settlement,
-        nonce: u64,
+        (nonce, urgency): (u64, Urgency),
         head: &Head,
         now: Timestamp,
         tick: &mut Tick,
@@ -25,7 +27,7 @@ impl Settler {
         let fees = match affordable(self.ledger.node().fees(head)?, self.policy.max_fee) {
             Ok(fees) => fees,
             Err(error) => {
-                self.put_off(one, error.to_string(), now, tick)?;
+                self.put_off(one, (error.to_string(), LATER), now, tick)?;
                 return Ok(false);
             }
         };
@@ -35,8 +37,13 @@ impl Settler {
                 match revert.kind {
                     // The next look finds it.
                     RevertKind::AlreadySettled => {}
-                    RevertKind::NotNow => self.put_off(one, revert.text, now, tick)?,
-                    RevertKind::Never => {
+                    RevertKind::NotNow => self.put_off(one, (revert.text, LATER), now, tick)?,
+                    // What is locked for other jobs is let go in a moment.
+                    RevertKind::TooLittle if urgency == Urgency::None => {
+                        self.put_off(one, (revert.text, SOON), now, tick)?;
+                    }
+                    // What it was to be locked for is decided: that goes on without it.
+                    RevertKind::TooLittle | RevertKind::Never => {
                         tick.said
                             .push(format!("settlement {} cannot be made: {revert}", one.id));
                         tick.refused += 1;
@@ -48,7 +55,7 @@ impl Settler {
                 Ok(false)
             }
             Err(error @ ChainError::Refused { .. }) if one.state == State::Waiting => {
-                self.put_off(one, error.to_string(), now, tick)?;
+                self.put_off(one, (error.to_string(), LATER), now, tick)?;
                 Ok(false)
             }
             // It is written down and perhaps sent: the next look goes on with it.
@@ -201,7 +208,7 @@ impl Settler {
     fn put_off(
         &self,
         one: &mut Settlement,
-        why: String,
+        (why, wait): (String, Duration),
         now: Timestamp,
         tick: &mut Tick,
     ) -> Result<(), ChainError> {
@@ -209,7 +216,7 @@ impl Settler {
             tick.said
                 .push(format!("settlement {} has to wait: {why}", one.id));
         }
-        one.progress.not_before_ms = later(now, LATER);
+        one.progress.not_before_ms = later(now, wait);
         self.noted(one, why, now)
     }
 

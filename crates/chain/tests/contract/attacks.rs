@@ -6,7 +6,7 @@ use cofferdam_chain::BondLedger;
 use serde_json::Value;
 
 use crate::world::{
-    DELAY, OWNER, SETTLER, TREASURY, WORKERS, World, packed, slash, with_address, word,
+    DELAY, OWNER, SETTLER, TREASURY, WORKERS, World, lock, packed, slash, with_address, word,
 };
 
 const ONE: Address = WORKERS[0];
@@ -83,15 +83,7 @@ fn who_may_not_cannot() {
     let mut world = World::new();
     world.stake(ONE, 1000);
     let until = world.now + 100;
-    world.done(
-        SETTLER,
-        &BondLedger::lockCall {
-            job: word(1),
-            worker: ONE,
-            amount: 10,
-            until,
-        },
-    );
+    world.done(SETTLER, &lock(1, ONE, 10, until));
     // The owner is no settler, and a settler no owner.
     for who in [OWNER, ONE, TWO, TREASURY] {
         let text = world.refused(who, &slash(1, ONE, 1, 100));
@@ -106,15 +98,7 @@ fn who_may_not_cannot() {
                     reputation: 1,
                 },
             ),
-            world.try_call(
-                who,
-                &BondLedger::lockCall {
-                    job: word(2),
-                    worker: ONE,
-                    amount: 1,
-                    until,
-                },
-            ),
+            world.try_call(who, &lock(2, ONE, 1, until)),
             world.try_call(
                 who,
                 &BondLedger::permitNetworkCall {
@@ -178,15 +162,7 @@ fn while_it_is_paused_nothing_moves() {
     let mut world = World::new();
     world.stake(ONE, 1000);
     let until = world.now + 10;
-    world.done(
-        SETTLER,
-        &BondLedger::lockCall {
-            job: word(1),
-            worker: ONE,
-            amount: 10,
-            until,
-        },
-    );
+    world.done(SETTLER, &lock(1, ONE, 10, until));
     world.done(ONE, &BondLedger::announceWithdrawalCall { amount: 100 });
     world.done(SETTLER, &slash(1, ONE, 9, 5_000));
     world.pass(DELAY);
@@ -217,15 +193,7 @@ fn while_it_is_paused_nothing_moves() {
                 reputation: 1,
             },
         ),
-        world.try_call(
-            SETTLER,
-            &BondLedger::lockCall {
-                job: word(2),
-                worker: ONE,
-                amount: 1,
-                until,
-            },
-        ),
+        world.try_call(SETTLER, &lock(2, ONE, 1, until)),
         world.try_call(
             ONE,
             &BondLedger::releaseCall {

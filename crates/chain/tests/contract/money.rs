@@ -126,12 +126,7 @@ fn what_is_locked_for_a_job_is_what_that_job_can_cost_and_nothing_of_it_leaves_b
     let mut world = World::new();
     world.stake(ONE, 1000);
     let until = world.now + 500;
-    let lock = |job, amount| BondLedger::lockCall {
-        job: word(job),
-        worker: ONE,
-        amount,
-        until,
-    };
+    let lock = |job, amount| crate::world::lock(job, ONE, amount, until);
     world.done(SETTLER, &lock(1, 600));
     assert!(world.refused(SETTLER, &lock(1, 10)).contains("has a lock"));
     assert!(
@@ -180,14 +175,57 @@ fn what_is_locked_for_a_job_is_what_that_job_can_cost_and_nothing_of_it_leaves_b
     world.done(ONE, &BondLedger::withdrawCall {});
     assert_eq!(world.account(ONE).stake, 300);
     for until in [world.now, world.now + 61 * 24 * 3600] {
-        let bad = BondLedger::lockCall {
-            job: word(3),
-            worker: ONE,
-            amount: 1,
-            until,
-        };
+        let bad = crate::world::lock(3, ONE, 1, until);
         assert!(world.refused(SETTLER, &bad).contains("until"));
     }
+}
+
+#[test]
+fn what_is_locked_and_let_go_by_a_name_is_so_once() {
+    let mut world = World::new();
+    world.stake(ONE, 1000);
+    let until = world.now + 500;
+    let lock = |settlement, job, amount| BondLedger::lockForCall {
+        settlement: word(settlement),
+        job: word(job),
+        worker: ONE,
+        amount,
+        until,
+    };
+    let release = |settlement, job| BondLedger::releaseForCall {
+        settlement: word(settlement),
+        job: word(job),
+        worker: ONE,
+    };
+    world.done(SETTLER, &lock(1, 1, 600));
+    // What is locked already stays as it is, by whatever name.
+    world.done(SETTLER, &lock(2, 1, 100));
+    assert_eq!(world.bond(ONE, word(1)), 600);
+    let again = world.refused(SETTLER, &lock(3, 2, 401));
+    assert!(again.contains("400 are free"), "{again}");
+    world.done(SETTLER, &lock(3, 2, 400));
+    // What the job costs is of its own lock.
+    world.done(SETTLER, &slash(4, ONE, 1, 5_000));
+    world.done(SETTLER, &release(5, 1));
+    let account = world.account(ONE);
+    assert_eq!((account.stake, account.locked), (700, 400));
+    // Told again it changes nothing, also when it comes after its end.
+    for told in [1, 2] {
+        let again = world.refused(SETTLER, &lock(told, 1, 100));
+        assert!(again.contains("settled before"), "{again}");
+    }
+    world.done(SETTLER, &release(6, 1));
+    assert_eq!(world.account(ONE).locked, 400);
+    assert!(
+        world
+            .refused(TWO, &lock(7, 1, 1))
+            .contains("may not settle")
+    );
+    assert!(
+        world
+            .refused(ONE, &release(8, 2))
+            .contains("may not settle")
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use alloy_primitives::Address;
 use cofferdam_chain::BondLedger;
 use proptest::prelude::*;
 
-use crate::world::{OWNER, SETTLER, TREASURY, WORKERS, World, identity, word};
+use crate::world::{OWNER, SETTLER, TREASURY, WORKERS, World, identity, lock, word};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -14,7 +14,10 @@ enum Step {
     Withdraw(usize),
     Claim(usize),
     Lock(usize, u64, u128),
+    /// By a name, as the last two.
+    LockFor(usize, u64, u128, u64),
     Release(usize, u64),
+    ReleaseFor(usize, u64, u64),
     Slash {
         who: usize,
         job: u64,
@@ -45,7 +48,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => who.clone().prop_map(Step::Withdraw),
         // The treasury claims too.
         2 => (0..WORKERS.len() + 1).prop_map(Step::Claim),
-        3 => (who.clone(), 0..JOBS, wei).prop_map(|(who, job, wei)| Step::Lock(who, job, wei)),
+        3 => (who.clone(), 0..JOBS, wei.clone()).prop_map(|(who, job, wei)| Step::Lock(who, job, wei)),
+        3 => (who.clone(), 0..JOBS, wei, 0u64..20).prop_map(|(who, job, wei, name)| Step::LockFor(who, job, wei, name)),
+        2 => (who.clone(), 0..JOBS, 0u64..20).prop_map(|(who, job, name)| Step::ReleaseFor(who, job, name)),
         2 => (who.clone(), 0..JOBS).prop_map(|(who, job)| Step::Release(who, job)),
         5 => (who.clone(), 0..JOBS, 0u64..20, 0u16..=10_000, any::<u8>(), 0usize..4).prop_map(
             |(who, job, settlement, basis_points, reputation, shares)| Step::Slash {
@@ -81,15 +86,25 @@ fn play(world: &mut World, step: &Step) -> bool {
         }
         Step::Lock(who, job, amount) => {
             let until = world.now + 700;
-            world.try_call(
-                SETTLER,
-                &BondLedger::lockCall {
-                    job: word(job),
-                    worker: of(who),
-                    amount,
-                    until,
-                },
-            )
+            world.try_call(SETTLER, &lock(job, of(who), amount, until))
+        }
+        Step::LockFor(who, job, amount, settlement) => {
+            let call = BondLedger::lockForCall {
+                settlement: word(settlement),
+                job: word(job),
+                worker: of(who),
+                amount,
+                until: world.now + 700,
+            };
+            world.try_call(SETTLER, &call)
+        }
+        Step::ReleaseFor(who, job, settlement) => {
+            let call = BondLedger::releaseForCall {
+                settlement: word(settlement),
+                job: word(job),
+                worker: of(who),
+            };
+            world.try_call(SETTLER, &call)
         }
         Step::Release(who, job) => world.try_call(
             of(who),
@@ -214,8 +229,14 @@ proptest! {
                 prop_assert!(lost <= before.accounts[who].stake);
                 prop_assert_eq!(after.held, before.held, "a penalty moves shares, not money");
             }
-            if let Step::Confirm { settlement, .. } = step && done {
-                prop_assert!(settled.insert(settlement));
+            let named = match step {
+                Step::Confirm { settlement, .. }
+                | Step::LockFor(.., settlement)
+                | Step::ReleaseFor(.., settlement) => Some(settlement),
+                _ => None,
+            };
+            if let Some(settlement) = named.filter(|_| done) {
+                prop_assert!(settled.insert(settlement), "{:?}", step);
             }
             before = after;
         }

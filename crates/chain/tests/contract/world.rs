@@ -172,6 +172,15 @@ impl World {
     }
 }
 
+pub(crate) fn lock(job: u64, worker: Address, amount: u128, until: u64) -> BondLedger::lockCall {
+    BondLedger::lockCall {
+        job: word(job),
+        worker,
+        amount,
+        until,
+    }
+}
+
 pub(crate) fn slash(
     settlement: u64,
     worker: Address,

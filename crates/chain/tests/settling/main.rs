@@ -7,4 +7,5 @@
 )]
 
 mod cases;
+mod town;
 mod world;

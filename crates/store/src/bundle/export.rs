@@ -84,7 +84,8 @@ pub fn export(
     let temporary = tempfile::Builder::new()
         .prefix(".cofferdam-export-")
         .tempfile_in(&directory)
-        .map_err(failed())?;
+        // The name that it would have had helps nobody.
+        .map_err(|error| failed()(error.kind().into()))?;
     let into = BufWriter::with_capacity(128 << 10, temporary.as_file());
     let manifest = write_bundle(source, &chosen, options, to, into, progress)?;
     let bytes = finish(temporary, options.if_present, to, &directory).map_err(failed())?;

@@ -35,7 +35,8 @@ pub fn write_view(
     let unfinished = tempfile::Builder::new()
         .prefix(".unfinished-")
         .tempdir_in(into)
-        .map_err(StoreError::io("write to", into))?;
+        // The name that it would have had helps nobody.
+        .map_err(|error| StoreError::io("write to", into)(error.kind().into()))?;
     fill(run, chunks, objects, unfinished.path())?;
     let name = run.opening.run_id.to_string();
     let place = into.join(&name);
