@@ -49,8 +49,7 @@ impl Fleet {
         }
         // A hint, so that it ends now and not at the next sign of life.
         let subject = names::cancel_subject(job);
-        let _ = self.client.publish(subject, "".into()).await;
-        let _ = self.client.flush().await;
+        self.hint_best_effort(subject, "".into()).await;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What a payload needs of a worker, as part of a subject: the backend, the language, GPUs and the class of memory. And what a worker has.
 
-use cofferdam_contract::request::BackendName;
+use cofferdam_contract::request::{BackendName, Gpus};
 use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::task::Task;
 use serde::{Deserialize, Serialize};
@@ -50,8 +50,10 @@ impl Class {
         Self {
             backend: backend.as_str().to_owned(),
             language,
-            // A payload cannot ask for one yet.
-            gpu: Gpu::None,
+            gpu: match payload.gpus {
+                Gpus::None => Gpu::None,
+                Gpus::All | Gpus::Numbered(_) => Gpu::Needed,
+            },
             memory_mb: mb
                 .max(LEAST_MB)
                 .checked_next_power_of_two()

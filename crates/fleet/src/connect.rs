@@ -59,6 +59,8 @@ impl std::fmt::Debug for Fleet {
 
 const CONNECTING: Duration = Duration::from_secs(5);
 const ANSWERING: Duration = Duration::from_secs(5);
+/// When a stream, a bucket or a queue does not come to be.
+const FURNISHING: &str = "cannot find what the fleet is made of";
 const PINGING: Duration = Duration::from_secs(10);
 /// Within this a message that is sent twice is one.
 const DUPLICATES: Duration = Duration::from_secs(120);
@@ -67,7 +69,7 @@ impl Fleet {
     /// Connects, and makes what is missing. `wanted` are the settings of a fleet that has none yet.
     pub async fn connect(address: &Address, wanted: Option<Settings>) -> Result<Self, FleetError> {
         let options = options(address).await?;
-        let client = options.connect(&address.url).await;
+        let client = store::within("cannot connect", options.connect(&address.url)).await?;
         let client = client.map_err(|error| refusal(address, &error))?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWERING);
@@ -136,7 +138,8 @@ async fn has_jetstream(client: &async_nats::Client, url: &str) -> Result<(), Fle
         url: shown(url),
         why,
     };
-    let answer = client.request("$JS.API.INFO", "".into()).await;
+    let answer = client.request("$JS.API.INFO", "".into());
+    let answer = store::within("cannot ask for JetStream", answer).await?;
     let answer = answer.map_err(|error| none(error.to_string()))?;
     let said: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
     match said.get("error") {
@@ -292,7 +295,7 @@ async fn stream(context: &jetstream::Context, wanted: Config) -> Result<Stream, 
         name: name.clone(),
         why,
     };
-    let stream = context.get_or_create_stream(wanted).await;
+    let stream = store::within(FURNISHING, context.get_or_create_stream(wanted)).await?;
     let stream = stream.map_err(|error| wrong(error.to_string()))?;
     let has = &stream.cached_info().config;
     if has.retention != retention {
@@ -317,7 +320,7 @@ async fn bucket(
     name: &'static str,
     max_age: Duration,
 ) -> Result<kv::Store, FleetError> {
-    if let Ok(found) = context.get_key_value(name).await {
+    if let Ok(found) = store::within(FURNISHING, context.get_key_value(name)).await? {
         return Ok(found);
     }
     // As a bucket is by its convention. The client's own way asks the account first, in a form that older servers do not answer in.
@@ -337,9 +340,9 @@ async fn bucket(
         name: format!("KV_{name}"),
         why,
     };
-    let made = context.get_or_create_stream(config).await;
+    let made = store::within(FURNISHING, context.get_or_create_stream(config)).await?;
     made.map_err(|error| wrong(error.to_string()))?;
-    let found = context.get_key_value(name).await;
+    let found = store::within(FURNISHING, context.get_key_value(name)).await?;
     found.map_err(|error| wrong(error.to_string()))
 }
 
@@ -347,7 +350,7 @@ async fn objects(
     context: &jetstream::Context,
     max_age: Duration,
 ) -> Result<object_store::ObjectStore, FleetError> {
-    if let Ok(found) = context.get_object_store(names::OBJECTS).await {
+    if let Ok(found) = store::within(FURNISHING, context.get_object_store(names::OBJECTS)).await? {
         return Ok(found);
     }
     let config = object_store::Config {
@@ -355,10 +358,10 @@ async fn objects(
         max_age,
         ..object_store::Config::default()
     };
-    match context.create_object_store(config).await {
+    match store::within(FURNISHING, context.create_object_store(config)).await? {
         Ok(made) => Ok(made),
         Err(error) => {
-            let found = context.get_object_store(names::OBJECTS).await;
+            let found = store::within(FURNISHING, context.get_object_store(names::OBJECTS)).await?;
             found.map_err(|_| FleetError::WrongStream {
                 name: format!("OBJ_{}", names::OBJECTS),
                 why: error.to_string(),

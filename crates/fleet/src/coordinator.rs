@@ -5,7 +5,7 @@ mod attend;
 mod conclude;
 mod verify;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ pub struct Coordinator {
     trust: Trust,
     watched: HashMap<(String, u32), Watched>,
     keys: HashMap<String, PublicKey>,
+    /// Whose bonds have been told of which slots.
+    bound: HashSet<(String, u32, String)>,
     /// When we last looked at anybody.
     looked: Instant,
 }
@@ -76,6 +78,7 @@ impl Coordinator {
             trust,
             watched: HashMap::new(),
             keys: HashMap::new(),
+            bound: HashSet::new(),
             looked: Instant::now(),
         }
     }
@@ -276,21 +279,14 @@ impl Coordinator {
         }
         store::remove(&self.fleet.open, &key).await?;
         self.watched.retain(|(job, _), _| *job != record.job);
+        self.bound.retain(|(job, _, _)| *job != record.job);
         Ok(true)
     }
 
-    /// The envelope that a job was answered with.
-    pub async fn answer(&self, record: &JobRecord) -> Result<Option<Vec<u8>>, FleetError> {
-        match self.published(record).await? {
+    /// The envelope that a job was answered with, if this coordinator would have let it pass.
+    pub async fn answer(&mut self, record: &JobRecord) -> Result<Option<Vec<u8>>, FleetError> {
+        match self.verified(record).await? {
             Some(published) => self.fleet.fetch(&published.envelope).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// The answer of a job as it was published, for whoever wants its record and its files.
-    pub async fn published(&self, record: &JobRecord) -> Result<Option<Published>, FleetError> {
-        match record.answered() {
-            Some((_, sequence)) => self.published_at(sequence).await.map(Some),
             None => Ok(None),
         }
     }

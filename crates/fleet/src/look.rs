@@ -1,10 +1,13 @@
 //! What a person wants to see of a fleet: queues, workers, jobs.
 
-use async_nats::jetstream::stream::RawMessageErrorKind;
+use std::collections::BTreeSet;
+
+use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::class::Class;
 use crate::connect::Fleet;
 use crate::error::FleetError;
 use crate::model::{
@@ -56,6 +59,9 @@ pub struct JobSummary {
     pub accepted_at: Timestamp,
     pub workers: Vec<String>,
     pub reason: Option<String>,
+    /// Why nobody takes it, where no worker that is ready can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
 }
 
 /// One that has not been heard of for so many times the time that it has.
@@ -64,9 +70,11 @@ const GONE_AFTER: u32 = 3;
 impl Fleet {
     pub async fn status(&self) -> Result<Status, FleetError> {
         let mut queues = Vec::new();
-        let mut consumers = self.work.consumers();
-        while let Some(info) = consumers.next().await {
-            let info = info.map_err(FleetError::talk("cannot list the queues"))?;
+        let trouble = "cannot list the queues";
+        let consumers = store::listed(trouble, store::QUIET, || async {
+            Ok(self.work.consumers())
+        });
+        for info in consumers.await? {
             if let Some((class, tenant)) = names::class_of_filter(&info.config.filter_subject) {
                 queues.push(QueueDepth {
                     class,
@@ -81,7 +89,6 @@ impl Fleet {
         let is_ready =
             |worker: &&WorkerView| worker.alive && worker.advert.state == WorkerState::Ready;
         let ready: Vec<&WorkerView> = workers.iter().filter(is_ready).collect();
-        let count = |error| FleetError::talk("cannot ask about a stream")(error);
         Ok(Status {
             queues,
             workers_ready: ready.len(),
@@ -92,8 +99,8 @@ impl Fleet {
             slots_busy: ready.iter().map(|worker| worker.advert.running.len()).sum(),
             workers: workers.len(),
             jobs_open: store::keys(&self.open).await?.len(),
-            dead_letters: self.dead.get_info().await.map_err(count)?.state.messages,
-            results: self.results.get_info().await.map_err(count)?.state.messages,
+            dead_letters: messages(&self.dead).await?,
+            results: messages(&self.results).await?,
             objects: self.objects_kept().await?,
             settings: self.settings.clone(),
         })
@@ -101,14 +108,10 @@ impl Fleet {
 
     async fn objects_kept(&self) -> Result<usize, FleetError> {
         let trouble = "cannot list large documents";
-        let listed = self.objects.list().await;
-        let mut listed = listed.map_err(FleetError::talk(trouble))?;
-        let mut kept = 0;
-        while let Some(object) = listed.next().await {
-            object.map_err(FleetError::talk(trouble))?;
-            kept += 1;
-        }
-        Ok(kept)
+        let listed = store::listed(trouble, store::QUIET, || async {
+            self.objects.list().await.map_err(FleetError::talk(trouble))
+        });
+        Ok(listed.await?.len())
     }
 
     pub async fn workers(&self) -> Result<Vec<WorkerView>, FleetError> {
@@ -150,14 +153,24 @@ impl Fleet {
     /// All jobs that are still known, the latest first.
     pub async fn jobs(&self) -> Result<Vec<JobSummary>, FleetError> {
         let mut jobs = Vec::new();
+        let workers = self.workers().await?;
         for key in store::keys(&self.jobs).await? {
             let seen: Option<Seen<JobRecord>> = store::get(&self.jobs, &key).await?;
             if let Some(seen) = seen {
-                jobs.push(summary(seen.value));
+                let waits = waits(&seen.value, &workers);
+                jobs.push(JobSummary {
+                    waits,
+                    ..summary(seen.value)
+                });
             }
         }
         jobs.sort_by_key(|job| std::cmp::Reverse(job.accepted_at));
         Ok(jobs)
+    }
+
+    /// Why nobody takes a job that is open; nothing where somebody can, or has.
+    pub async fn waits(&self, record: &JobRecord) -> Result<Option<String>, FleetError> {
+        Ok(waits(record, &self.workers().await?))
     }
 
     /// What happened to a job, in order.
@@ -209,14 +222,15 @@ impl Fleet {
 
     pub(crate) async fn all_of<T: serde::de::DeserializeOwned>(
         &self,
-        stream: &async_nats::jetstream::stream::Stream,
+        stream: &Stream,
         subject: String,
     ) -> Result<Vec<T>, FleetError> {
         let mut found = Vec::new();
         let mut from = 1;
         loop {
             let asked = stream.raw_message_builder().sequence(from);
-            match asked.next_by_subject(subject.as_str()).send().await {
+            let asked = asked.next_by_subject(subject.as_str());
+            match store::within("cannot read a stream", asked.send()).await? {
                 Ok(message) => {
                     from = message.sequence.saturating_add(1);
                     found.push(store::read(&message.payload, || subject.clone())?);
@@ -230,11 +244,41 @@ impl Fleet {
     }
 }
 
+async fn messages(stream: &Stream) -> Result<u64, FleetError> {
+    let trouble = "cannot ask about a stream";
+    let info = store::asked(trouble, || stream.get_info()).await?;
+    Ok(info.map_err(FleetError::talk(trouble))?.state.messages)
+}
+
 /// Whether a worker is to take nothing new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drain {
     Yes,
     No,
+}
+
+/// What each worker that is ready lacks for it, the same once.
+fn waits(record: &JobRecord, workers: &[WorkerView]) -> Option<String> {
+    let is_open = record.end.is_none() && record.slots.iter().any(|slot| slot.end.is_none());
+    let class = Class::read(&record.class).filter(|_| is_open)?;
+    let is_ready = |worker: &&WorkerView| worker.alive && worker.advert.state == WorkerState::Ready;
+    let ready: Vec<&WorkerView> = workers.iter().filter(is_ready).collect();
+    let mut missing = BTreeSet::new();
+    for worker in &ready {
+        let lacks = worker.advert.capabilities.lacks(&class);
+        if lacks.is_empty() {
+            return None;
+        }
+        missing.extend(lacks);
+    }
+    let missing: Vec<String> = missing.into_iter().collect();
+    Some(match ready.is_empty() {
+        true => "no worker is ready".to_owned(),
+        false => format!(
+            "no worker that is ready has everything it needs; missing: {}",
+            missing.join(", ")
+        ),
+    })
 }
 
 fn summary(record: JobRecord) -> JobSummary {
@@ -255,6 +299,7 @@ fn summary(record: JobRecord) -> JobSummary {
             .map(|end| end.workers.clone())
             .unwrap_or_default(),
         reason: record.end.and_then(|end| end.reason),
+        waits: None,
         job: record.job,
         tenant: record.tenant,
         class: record.class,

@@ -69,6 +69,9 @@ pub struct Claim {
     /// Added to those of the work.
     pub excluded: Vec<String>,
     pub failures: Vec<Failure>,
+    /// Everybody who has started on it, however that ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub takers: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -273,7 +276,14 @@ pub enum Enforcement {
         contract: String,
         /// In wei: a number as text, since it may be larger than JSON's.
         minimum_bond: String,
+        /// What of a bond is locked for each job, in wei; nothing where it is zero.
+        #[serde(default = "nothing")]
+        job_bond: String,
     },
+}
+
+fn nothing() -> String {
+    "0".to_owned()
 }
 
 impl Default for Settings {

@@ -1,10 +1,12 @@
 //! PUBLIC enforcement: what is decided goes to bonds as well as to the standings. Where the bonds are is the caller's; here is who stands behind a worker, and what is told of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cofferdam_contract::canonical::Digest;
 use cofferdam_contract::rules::{Deed, Entry, Offence};
 use cofferdam_store::bundle::PublicKey;
+use jiff::Timestamp;
 
 use crate::connect::Fleet;
 use crate::error::FleetError;
@@ -15,21 +17,41 @@ use crate::store::{self, Seen};
 
 /// Who holds bonds. Its functions block.
 pub trait Bonds: Send + Sync + std::fmt::Debug + 'static {
-    /// Why nothing is at stake for a worker of this key with this account; `None` where enough is. An error where that cannot be found out now.
-    fn unfit(&self, account: Option<&str>, key: &PublicKey) -> Result<Option<String>, String>;
+    /// Why too little is at stake for a worker of this key with this account that does so many jobs at a time; `None` where enough is. An error where that cannot be found out now.
+    fn unfit(
+        &self,
+        account: Option<&str>,
+        key: &PublicKey,
+        slots: u32,
+    ) -> Result<Option<String>, String>;
+
+    /// Has something of a worker's bond locked for a job that it has taken. Once, however often it is told.
+    fn bind(&self, part: &Part) -> Result<(), String>;
 
     /// Takes what was decided, each once however often it is told. When this has returned, nothing of it is lost.
     fn take(&self, decided: &[Decided]) -> Result<(), String>;
+
+    /// Has what was locked let go, after everything that was decided before.
+    fn free(&self, parts: &[Part]) -> Result<(), String>;
 }
 
-/// Something that is held for or against a worker, with what a bond has to know.
+/// What a worker has to do with a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decided {
+pub struct Part {
     pub worker: String,
     /// `None`: no bond is known for it.
     pub account: Option<String>,
     /// The job, by its payload.
     pub job: Digest,
+    /// Which part of the job, for those who have to name it.
+    pub id: String,
+    pub deadline: Timestamp,
+}
+
+/// Something that is held for or against a worker, with what a bond has to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    pub part: Part,
     pub entry: Entry,
     /// The accounts of those who found it out.
     pub beneficiaries: Vec<String>,
@@ -51,20 +73,41 @@ impl Enforcer {
                 Deed::Offence(Offence::FailedVerification) => finders(local, record).await?,
                 Deed::Offence(_) | Deed::Confirmed | Deed::Lifted => Vec::new(),
             };
+            // The name of an entry is that of the part, and what it is.
+            let id = held.entry.id.rsplit_once('.').map_or("", |(part, _)| part);
             decided.push(Decided {
-                worker: held.worker.clone(),
-                account: local.bond_of(&held.worker).await?,
-                job: record.digest,
+                part: local.part(record, &held.worker, id).await?,
                 entry: held.entry.clone(),
                 beneficiaries,
             });
         }
+        let mut over = Vec::new();
+        if record.end.is_some() {
+            for (worker, id) in takers(local.fleet(), record).await? {
+                over.push(local.part(record, &worker, &id).await?);
+            }
+        }
         let bonds = Arc::clone(bonds);
-        let taken = tokio::task::spawn_blocking(move || bonds.take(&decided)).await;
-        taken
-            .map_err(|error| error.to_string())
-            .and_then(|taken| taken)
-            .map_err(FleetError::talk("cannot keep what is to be settled"))
+        kept(move || {
+            bonds.take(&decided)?;
+            bonds.free(&over)
+        })
+        .await
+    }
+
+    /// A worker has taken a slot: something of its bond is locked for it.
+    pub(crate) async fn bind(
+        &self,
+        record: &JobRecord,
+        slot: u32,
+        worker: &str,
+    ) -> Result<(), FleetError> {
+        let Self::Public { bonds, local } = self else {
+            return Ok(());
+        };
+        let part = local.part(record, worker, &part_id(record, slot)).await?;
+        let bonds = Arc::clone(bonds);
+        kept(move || bonds.bind(&part)).await
     }
 
     /// Why the answers of a worker do not count; `None` where they do.
@@ -77,9 +120,11 @@ impl Enforcer {
             return Ok(None);
         };
         let account = local.bond_of(worker).await?;
+        let slots = local.advert(worker).await?.map_or(1, |advert| advert.slots);
         let (bonds, key) = (Arc::clone(bonds), *key);
         let (asked, named) = (account.clone(), account);
-        let unfit = tokio::task::spawn_blocking(move || bonds.unfit(asked.as_deref(), &key)).await;
+        let ask = move || bonds.unfit(asked.as_deref(), &key, slots);
+        let unfit = tokio::task::spawn_blocking(ask).await;
         let unfit = unfit
             .map_err(|error| error.to_string())
             .and_then(|unfit| unfit)
@@ -91,6 +136,38 @@ impl Enforcer {
         }
         Ok(unfit)
     }
+}
+
+/// What has to be on a disk before anything goes on.
+async fn kept(
+    keep: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> Result<(), FleetError> {
+    let kept = tokio::task::spawn_blocking(keep).await;
+    kept.map_err(|error| error.to_string())
+        .and_then(|kept| kept)
+        .map_err(FleetError::talk("cannot keep what is to be settled"))
+}
+
+fn part_id(record: &JobRecord, slot: u32) -> String {
+    format!("{}.{slot}", record.job)
+}
+
+/// Everybody who has had a part in a job, however that ended.
+async fn takers(
+    fleet: &Fleet,
+    record: &JobRecord,
+) -> Result<BTreeSet<(String, String)>, FleetError> {
+    let mut takers = BTreeSet::new();
+    for (slot, claim) in fleet.claims(record).await? {
+        let id = part_id(record, slot);
+        takers.extend(claim.takers.into_iter().map(|worker| (worker, id.clone())));
+    }
+    for held in &record.entries {
+        if let Some((id, _)) = held.entry.id.rsplit_once('.') {
+            takers.insert((held.worker.clone(), id.to_owned()));
+        }
+    }
+    Ok(takers)
 }
 
 /// Those who agreed on what somebody else answered wrongly.
@@ -112,9 +189,23 @@ impl LocalLedger {
         if let Some(pinned) = pinned {
             return Ok(Some(pinned.value));
         }
-        let advert = format!("worker.{}", names::token(worker));
-        let advert: Option<Seen<Advert>> = store::get(&fleet.workers, &advert).await?;
-        Ok(advert.and_then(|advert| advert.value.bond))
+        Ok(self.advert(worker).await?.and_then(|advert| advert.bond))
+    }
+
+    async fn advert(&self, worker: &str) -> Result<Option<Advert>, FleetError> {
+        let key = format!("worker.{}", names::token(worker));
+        let advert: Option<Seen<Advert>> = store::get(&self.fleet().workers, &key).await?;
+        Ok(advert.map(|advert| advert.value))
+    }
+
+    async fn part(&self, record: &JobRecord, worker: &str, id: &str) -> Result<Part, FleetError> {
+        Ok(Part {
+            worker: worker.to_owned(),
+            account: self.bond_of(worker).await?,
+            job: record.digest,
+            id: id.to_owned(),
+            deadline: record.deadline,
+        })
     }
 
     async fn pin_bond(&self, worker: &str, account: &str) -> Result<(), FleetError> {

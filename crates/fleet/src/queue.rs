@@ -190,16 +190,26 @@ impl Fleet {
             max_ack_pending: 10_000,
             ..pull::Config::default()
         };
-        let made = self.work.get_or_create_consumer(&name, config).await;
-        made.map(|_| ())
-            .map_err(FleetError::talk("cannot make a queue"))
+        let trouble = "cannot make a queue";
+        let made = self.work.get_or_create_consumer(&name, config);
+        let made = store::within(trouble, made).await?;
+        made.map(|_| ()).map_err(FleetError::talk(trouble))
     }
 
     /// A hint; whoever misses it looks by himself a little later.
     async fn wake(&self, class: &str, tenant: &str) {
         let name = names::queue_name(class, tenant);
-        let _ = self.client.publish(names::WAKE, name.into()).await;
-        let _ = self.client.flush().await;
+        self.hint_best_effort(names::WAKE.to_owned(), name.into())
+            .await;
+    }
+
+    /// Says something that whoever misses it finds out by himself.
+    pub(crate) async fn hint_best_effort(&self, subject: String, body: bytes::Bytes) {
+        let said = async {
+            let _ = self.client.publish(subject, body).await;
+            let _ = self.client.flush().await;
+        };
+        let _ = store::within("cannot say anything", said).await;
     }
 
     pub(crate) async fn publish(
@@ -209,20 +219,25 @@ impl Fleet {
         body: bytes::Bytes,
     ) -> Result<(), FleetError> {
         let message = PublishMessage::build().payload(body).message_id(id);
-        let sent = self.context.send_publish(subject, message).await;
-        let sent = sent.map_err(FleetError::talk("cannot publish"))?;
-        sent.await
-            .map(|_| ())
-            .map_err(FleetError::talk("the server did not take a message"))
+        let trouble = "the server did not take a message";
+        let taken = async {
+            let sent = self.context.send_publish(subject, message).await;
+            let sent = sent.map_err(FleetError::talk("cannot publish"))?;
+            sent.await.map(|_| ()).map_err(FleetError::talk(trouble))
+        };
+        store::within(trouble, taken).await?
     }
 
     /// Writes down what happened; a history with a gap is better than work that waits for it.
     pub(crate) async fn note_best_effort(&self, event: Event) {
         if let Ok(body) = store::written(&event) {
             let subject = names::event_subject(&event.job);
-            if let Ok(sent) = self.context.publish(subject, body).await {
-                let _ = sent.await;
-            }
+            let noted = async {
+                if let Ok(sent) = self.context.publish(subject, body).await {
+                    let _ = sent.await;
+                }
+            };
+            let _ = store::within("cannot note what happened", noted).await;
         }
     }
 

@@ -279,10 +279,12 @@ impl Loop {
     /// The queues of classes that this worker can do: a payload goes only where its limits are held.
     async fn look_for_queues(&mut self) -> Result<(), FleetError> {
         let worker = &self.shared.worker;
-        let mut consumers = worker.fleet.work.consumers();
+        let work = &worker.fleet.work;
+        let consumers = store::listed("cannot list the queues", store::QUIET, || async {
+            Ok(work.consumers())
+        });
         let mut fits = Vec::new();
-        while let Some(info) = consumers.next().await {
-            let info = info.map_err(FleetError::talk("cannot list the queues"))?;
+        for info in consumers.await? {
             let class = names::class_of_filter(&info.config.filter_subject);
             let class = class.and_then(|(class, _)| Class::read(&class));
             if class.is_some_and(|class| worker.capabilities.can_take(&class)) {

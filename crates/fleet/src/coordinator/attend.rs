@@ -37,6 +37,9 @@ impl Coordinator {
         let job = case.record.job.clone();
         let key = names::claim_key(&job, slot.number);
         let claim: Option<Seen<Claim>> = store::get(&self.fleet.claims, &key).await?;
+        if let Some(claim) = &claim {
+            self.bind(case, &slot, &claim.value.state).await?;
+        }
         let mut end = self.answered(case, &slot, claim.as_ref()).await?;
         if end.is_none()
             && case.record.canceled.is_some()
@@ -70,6 +73,27 @@ impl Coordinator {
         if let Some(slot) = case.record.slots.get_mut(index) {
             slot.end = Some(end);
         }
+        Ok(())
+    }
+
+    /// Whoever holds a slot has something at stake for it. Not a stranger: anybody can say to be one.
+    async fn bind(
+        &mut self,
+        case: &Case<'_>,
+        slot: &Slot,
+        state: &ClaimState,
+    ) -> Result<(), FleetError> {
+        let ClaimState::Held { worker, .. } = state else {
+            return Ok(());
+        };
+        let bound = (case.record.job.clone(), slot.number, worker.clone());
+        if self.bound.contains(&bound) || !self.trust.knows(worker) {
+            return Ok(());
+        }
+        self.enforcer
+            .bind(&case.record, slot.number, worker)
+            .await?;
+        self.bound.insert(bound);
         Ok(())
     }
 

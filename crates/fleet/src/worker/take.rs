@@ -86,6 +86,9 @@ pub(super) fn consider(claim: &Claim, work: &Work, taker: &Taker<'_>, settings: 
         return Step::Later(is_taken_over.then_some(claim));
     }
     claim.starts = claim.starts.saturating_add(1);
+    if !claim.takers.iter().any(|name| name == taker.name) {
+        claim.takers.push(taker.name.to_owned());
+    }
     claim.state = ClaimState::Held {
         worker: taker.name.to_owned(),
         incarnation: taker.incarnation.to_owned(),
@@ -160,6 +163,7 @@ mod tests {
             panic!("it is free");
         };
         assert_eq!((claim.starts, claim.state), (1, held("b", "2", 0).state));
+        assert_eq!(claim.takers, ["b"], "and that is remembered");
         let settings = Settings::default();
         let excluded = consider(&Claim::default(), &work(&["b"]), &taker(LONG), &settings);
         assert_eq!(excluded, Step::Later(None));

@@ -90,10 +90,7 @@ fn what_is_too_large_for_a_message_lies_in_the_object_store() {
             EndOutcome::Agreed,
             "{record:?}"
         );
-        let coordinator = cofferdam_fleet::coordinator::Coordinator::new(
-            &fleet,
-            cofferdam_fleet::coordinator::Trust::FirstUse,
-        );
+        let mut coordinator = Coordinator::new(&fleet, Trust::FirstUse);
         let envelope = coordinator.answer(&record).await.unwrap().unwrap();
         let envelope: serde_json::Value = serde_json::from_slice(&envelope).unwrap();
         assert_eq!(
@@ -354,7 +351,7 @@ fn what_is_gone_from_the_object_store_is_no_server_that_is_away() {
                 *sequence = 1 << 40;
             }
         }
-        let lost = coordinator.published(&record).await;
+        let lost = coordinator.verified(&record).await;
         assert!(matches!(lost, Err(FleetError::Damaged { .. })), "{lost:?}");
     });
 }
@@ -387,7 +384,7 @@ fn an_answer_with_many_files_fits_into_a_message_and_one_that_does_not_is_no_ans
         let record = tokio::time::timeout(PATIENCE, coordinator.wait_for(&job)).await;
         let record = record.unwrap().unwrap();
         assert_eq!(record.end.as_ref().unwrap().outcome, EndOutcome::Agreed);
-        let published = coordinator.published(&record).await.unwrap().unwrap();
+        let published = coordinator.verified(&record).await.unwrap().unwrap();
         let files = fleet.files_of(&published).await.unwrap();
         assert_eq!(files.len(), FILES);
         assert!(serde_json::to_vec(&files).unwrap().len() > 140_000);

@@ -304,7 +304,7 @@ fn the_record_of_a_request_is_the_one_that_was_signed_for_and_the_request_the_on
                 Some(&1),
                 "{name}"
             );
-            let published = coordinator.published(&record).await.unwrap().unwrap();
+            let published = coordinator.verified(&record).await.unwrap().unwrap();
             assert!(published.more.is_some());
             drop((liar, honest));
         }

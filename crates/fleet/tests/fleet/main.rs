@@ -10,6 +10,7 @@
 mod doors;
 mod jobs;
 mod lies;
+mod needs;
 mod rounds;
 mod silence;
 mod world;

@@ -7,40 +7,17 @@ use cofferdam_contract::seal::Sealed;
 use cofferdam_fleet::coordinator::{Coordinator, Trust};
 use cofferdam_fleet::model::{EndOutcome, SlotEnd};
 use cofferdam_fleet::{Fleet, LocalLedger};
+use cofferdam_testkit::Chance;
 use cofferdam_testkit::nats::Nats;
 use serde_json::json;
 
 use crate::world::{Hand, Manner, PATIENCE, connect, hand, payload, quick, runtime, submit};
 
-/// Numbers from a seed; `COFFERDAM_FLEET_SEED` repeats a round, `COFFERDAM_FLEET_ROUNDS` makes more of them.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn everything_accepted_ends_exactly_once_whatever_dies_meanwhile() {
-    let rounds = number("COFFERDAM_FLEET_ROUNDS").unwrap_or(1);
-    let clock = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
-    let first = number("COFFERDAM_FLEET_SEED").unwrap_or(clock.subsec_nanos().into());
-    for round in 0..rounds {
-        let seed = first.wrapping_add(round);
-        eprintln!("round {round}: COFFERDAM_FLEET_SEED={seed}");
+    for chance in Chance::rounds() {
         let Some(nats) = Nats::start() else { return };
-        runtime().block_on(one_round(nats, Chance(seed)));
+        runtime().block_on(one_round(nats, chance));
     }
 }
 

@@ -348,6 +348,11 @@ pub(crate) struct Hand {
 }
 
 pub(crate) fn hand(nats: &Nats, name: &str, manner: Manner) -> Hand {
+    hand_with(nats, name, manner, 0)
+}
+
+/// One that says that it gives so many GPUs.
+pub(crate) fn hand_with(nats: &Nats, name: &str, manner: Manner, gpus: u32) -> Hand {
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let (drain, draining) = watch::channel(false);
     let (url, name) = (nats.url(), name.to_owned());
@@ -377,6 +382,7 @@ pub(crate) fn hand(nats: &Nats, name: &str, manner: Manner) -> Hand {
                     capabilities: Capabilities {
                         backends: vec!["native".into()],
                         memory_mb: 512,
+                        gpus,
                         ..Capabilities::default()
                     },
                     signer: Arc::new(Key::of(&name)),
