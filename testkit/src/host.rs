@@ -14,6 +14,7 @@ use crate::finished::Finished;
 use crate::launch::Launch;
 use crate::need::{self, Need};
 use crate::process::Process;
+use crate::terminal::Terminal;
 use crate::way::{TEST_UID, Way};
 
 /// One test's view of the host. Dropping it checks that the test has left nothing behind.
@@ -78,6 +79,11 @@ impl Host {
     #[track_caller]
     pub fn json<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Finished {
         self.launch(args).json().finish()
+    }
+
+    /// `cofferdam` with these arguments on a terminal of its own.
+    pub fn terminal<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Terminal<'_> {
+        Terminal::new(self, args)
     }
 
     /// A new directory that belongs to whoever runs `cofferdam` in this way.

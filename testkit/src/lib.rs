@@ -9,6 +9,7 @@
 )]
 
 pub mod anvil;
+mod chance;
 mod clean;
 pub mod desk;
 pub mod docker;
@@ -16,16 +17,20 @@ mod finished;
 mod host;
 pub mod hostile;
 mod launch;
+pub mod maven;
 mod mounted;
 pub mod nats;
 mod need;
 pub mod podman;
 mod process;
 pub mod registry;
+pub mod shape;
 mod started;
+mod terminal;
 pub mod wasi;
 mod way;
 
+pub use chance::Chance;
 pub use desk::Desk;
 pub use finished::Finished;
 pub use host::Host;
@@ -34,6 +39,7 @@ pub use mounted::Mounted;
 pub use need::Need;
 pub use process::Process;
 pub use started::Started;
+pub use terminal::{Shown, Terminal};
 pub use way::Way;
 
 /// The fixture for one test, with what the test needs of the host. Without that the test fails in CI, and elsewhere says that it was skipped and returns.

@@ -57,6 +57,74 @@ mod tests {
         }
     }
 
+    /// The names of an enum's variants, as the source has them.
+    fn variants<'a>(source: &'a str, head: &str) -> Vec<&'a str> {
+        let (_, body) = source.split_once(head).unwrap();
+        let (body, _) = body.split_once("\n}").unwrap();
+        let lines = body.lines().map(str::trim);
+        let names = lines.filter_map(|line| line.strip_suffix(','));
+        names
+            .filter(|name| name.chars().all(char::is_alphanumeric))
+            .collect()
+    }
+
+    #[test]
+    fn every_code_that_can_be_made_is_in_the_catalogue_and_every_one_in_it_is_made() {
+        let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        let read = |path: &str| std::fs::read_to_string(format!("{crates}/{path}")).unwrap();
+        let (codes_file, fault_file) = ("contract/src/codes.rs", "server/src/fault.rs");
+        let (codes_text, fault_text) = (read(codes_file), read(fault_file));
+        let everywhere = variants(&codes_text, "pub enum ErrorCode {");
+        let daemon = variants(&fault_text, "pub(crate) enum Refusal {");
+        assert_eq!(everywhere.len(), ErrorCode::ALL.len(), "{everywhere:?}");
+        assert_eq!(daemon.len(), Refusal::ALL.len(), "{daemon:?}");
+        // A code that nothing makes would be a promise to nobody.
+        let mut source = String::new();
+        let mut dirs = vec![std::path::PathBuf::from(crates)];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                let is_definition = path.ends_with(codes_file) || path.ends_with(fault_file);
+                if path.is_dir() && !path.ends_with("tests") {
+                    dirs.push(path);
+                } else if path.extension().is_some_and(|end| end == "rs") && !is_definition {
+                    source.push_str(&std::fs::read_to_string(path).unwrap());
+                }
+            }
+        }
+        let is_made = |of: &str, name: &str| {
+            let text = format!("{of}::{name}");
+            let after = |(at, _): (usize, &str)| source[at + text.len()..].chars().next();
+            let mut found = source.match_indices(&text).filter_map(after);
+            found.any(|next| !next.is_alphanumeric())
+        };
+        let unmade = |of: &str, names: &[&str]| -> Vec<String> {
+            let unmade = names.iter().filter(|name| !is_made(of, name));
+            unmade.map(ToString::to_string).collect()
+        };
+        // The engine says so of itself, where it has the definition at hand: `SetupFailure::code`.
+        let own = |name: &String| !name.starts_with("Program") && name != "SandboxSetupFailed";
+        let mut never = unmade("ErrorCode", &everywhere);
+        never.retain(own);
+        assert_eq!(never, Vec::<String>::new());
+        assert_eq!(unmade("Refusal", &daemon), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_description_of_the_api_has_every_code() {
+        let document: serde_json::Value =
+            serde_json::from_str(include_str!("../../../docs/openapi.json")).unwrap();
+        let listed = &document["components"]["schemas"]["Error"]["properties"]["error_code"];
+        let listed: std::collections::BTreeSet<&str> = listed["examples"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|code| code.as_str())
+            .collect();
+        let all = codes().into_iter().map(|explained| explained.code);
+        assert_eq!(listed, all.collect());
+    }
+
     const HEAD: &str = "| code | HTTP | meaning | what to do |\n| --- | --- | --- | --- |\n";
 
     /// The table of the page is made from here: `COFFERDAM_BLESS=1` writes it.

@@ -13,7 +13,7 @@ use cofferdam_contract::network::Network;
 use cofferdam_contract::payload::FilesystemWrite;
 use cofferdam_contract::problem::Problem;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::request::{BackendName, Root, WorkspaceAccess};
+use cofferdam_contract::request::{BackendName, Gpus, Root, WorkspaceAccess};
 use cofferdam_contract::seal::{RunPlace, Sealed};
 use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task as ContractTask};
@@ -89,6 +89,11 @@ fn check_opened(
 ) -> Result<Submission, Fault> {
     let limits = sealed.payload().limits.clone();
     check_limits(&limits, bounds)?;
+    if sealed.payload().gpus != Gpus::None && bounds.carrier == Carrier::Here {
+        let fix = "is not given by this daemon; send it to a fleet whose workers give GPUs (`cofferdam worker --gpu`), or run it with `cofferdam execute --gpu`";
+        let problem = Problem::new("gpus", "asked for", fix);
+        return Err(Fault::coded(ErrorCode::PayloadInvalid, problem.to_string()));
+    }
     let left = sealed.payload().deadline.duration_since(Timestamp::now());
     let deadline = Duration::try_from(left).unwrap_or_default();
     let (task, workspace) = match &sealed.payload().task {

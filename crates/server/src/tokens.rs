@@ -72,7 +72,7 @@ pub enum TokenError {
     Damaged { path: PathBuf, why: String },
     #[error("`{}` can be read by others (mode {mode:03o}); run `chmod 600` on it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
-    #[error("there is no token `{asked}`")]
+    #[error("there is no token `{asked}`; `cofferdam token list` shows them")]
     NoSuchToken { asked: String },
     #[error("name: use 1 to 64 letters, digits, `-`, `_` and `.` (got `{got}`)")]
     BadName { got: String },

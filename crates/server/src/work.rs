@@ -351,7 +351,7 @@ impl Work {
         }
     }
 
-    /// A sandbox that stands already, if there is one like it must be.
+    /// A sandbox of the pool's, if it has such.
     fn seat(&self, place: Place<'_>) -> Option<Seat> {
         let is_one = self.inputs().is_none()
             && !matches!(self.task, Task::Project(_))
@@ -366,7 +366,7 @@ impl Work {
             WorkspaceWish::Private(_) => return None,
         };
         let request = self.request(None).ok()?;
-        pool.seat(&request, EVIDENCE, private)
+        pool.seat_or_build(&request, EVIDENCE, private)
     }
 
     fn prepare(

@@ -204,7 +204,7 @@ mod tests {
                 "run[1]: {nope} has no meaning here; use {file} or {sources} or remove it (got `{nope}`)",
                 "run[2]: {sources} becomes several arguments; let it stand alone in its own (got `-l{sources}`)",
                 "run[3]: has a NUL character; remove it (got `a\0`)",
-                "run: names no program; write one first (got ``)",
+                "run: names no program; write one first",
                 "run: never uses {file}; add it (got ` {nope} -l{sources} a\0`)",
             ]
         );

@@ -126,7 +126,7 @@ fn choose<'a>(
                 "there is no such project here; there are: {}",
                 known.join(", ")
             );
-            return Err(WorkError::problem("--project", name, fix));
+            return Err(WorkError::problem("--only", name, fix));
         }
     }
     if action == Action::Run {
@@ -177,7 +177,7 @@ fn program<'a>(found: &'a Detection, named: &[&'a Project]) -> Result<&'a Projec
             let manifests = several.iter().take(20).map(|one| one.manifest.as_str());
             let known = manifests.collect::<Vec<_>>().join(", ");
             let fix = format!("there is more than one program; name one of: {known}");
-            Err(WorkError::problem("--project", "", fix))
+            Err(WorkError::problem("--only", "", fix))
         }
     }
 }

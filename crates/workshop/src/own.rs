@@ -108,7 +108,7 @@ fn only_inside(bench: &Bench<'_>, name: &str) -> Result<(), WorkError> {
         return Ok(());
     }
     let fix = format!(
-        "`{name}` is a command of the project itself ({}) and runs only inside; leave --backend host out, or name projects with --project to do as usual in them",
+        "`{name}` is a command of the project itself ({}) and runs only inside; leave --backend host out, or name projects with --only to do as usual in them",
         commands::FILE
     );
     Err(WorkError::problem("--backend", "host", fix))

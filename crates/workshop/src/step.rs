@@ -177,7 +177,12 @@ impl Bench<'_> {
             Output::ForPeople | Output::OfProgram => Shown::Yes,
             Output::ForPrograms => Shown::No,
         };
-        let (to_stdout, stdout) = self.listen(Stream::Stdout, shown, stdout)?;
+        // What a tool says before a program begins is no part of what that prints.
+        let told_as = match (self.action, &step.output) {
+            (Action::Run, Output::ForPeople) => Stream::Stderr,
+            _ => Stream::Stdout,
+        };
+        let (to_stdout, stdout) = self.listen(told_as, shown, stdout)?;
         let (to_stderr, stderr) = self.listen(Stream::Stderr, Shown::Yes, stderr)?;
         let ears = Arc::new(Mutex::new(Ears::Open(Open {
             stdout,

@@ -239,8 +239,13 @@ impl FrontDoor {
         };
         let end = record.end.as_ref();
         let reason = end.and_then(|end| end.reason.clone()).unwrap_or_default();
-        let away = match end.map(|end| end.outcome) {
-            Some(EndOutcome::Agreed) => {
+        let when = When {
+            is_canceled,
+            is_over: Instant::now() >= until,
+            is_late: Timestamp::now() > record.deadline,
+        };
+        let away = match came_to(end.map(|end| end.outcome), when) {
+            Came::Answered => {
                 match self
                     .take_in(&mut coordinator, &record, work, live, place)
                     .await
@@ -249,15 +254,9 @@ impl FrontDoor {
                     Err(fault) => Away::Failed(fault),
                 }
             }
-            Some(EndOutcome::Canceled) if !is_canceled && Instant::now() >= until => Away::Expired,
-            Some(EndOutcome::Canceled) => Away::Canceled,
-            Some(EndOutcome::Failed) if Timestamp::now() > record.deadline => Away::Expired,
-            Some(EndOutcome::Disputed) => {
-                Away::Failed(Fault::coded(ErrorCode::EnvelopeInvalid, reason))
-            }
-            Some(EndOutcome::Failed) | None => {
-                Away::Failed(Fault::coded(ErrorCode::BackendUnavailable, reason))
-            }
+            Came::Expired => Away::Expired,
+            Came::Canceled => Away::Canceled,
+            Came::Failed(code) => Away::Failed(Fault::coded(code, reason)),
         };
         // What is taken in is here; the rest goes with its age.
         if let Err(error) = self.fleet.release(&record).await {
@@ -355,6 +354,38 @@ impl FrontDoor {
     }
 }
 
+/// What had happened when a job ended.
+#[derive(Debug, Clone, Copy)]
+struct When {
+    /// A client had asked for its end.
+    is_canceled: bool,
+    /// It was past the time for which it is waited, so that we asked for its end.
+    is_over: bool,
+    /// Its deadline had passed.
+    is_late: bool,
+}
+
+/// What an end on the fleet means for whoever asked here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Answered,
+    Canceled,
+    Expired,
+    Failed(ErrorCode),
+}
+
+/// An answer that came in time counts, however late it is heard of.
+fn came_to(outcome: Option<EndOutcome>, when: When) -> Came {
+    match outcome {
+        Some(EndOutcome::Agreed) => Came::Answered,
+        Some(EndOutcome::Canceled) if !when.is_canceled && when.is_over => Came::Expired,
+        Some(EndOutcome::Canceled) => Came::Canceled,
+        Some(EndOutcome::Failed) if when.is_late => Came::Expired,
+        Some(EndOutcome::Disputed) => Came::Failed(ErrorCode::EnvelopeInvalid),
+        Some(EndOutcome::Failed) | None => Came::Failed(ErrorCode::BackendUnavailable),
+    }
+}
+
 /// Waits for an end until then, and for a while longer when it is being stopped. Whoever does not heed that is not waited for.
 async fn by<T>(
     until: Instant,
@@ -437,6 +468,30 @@ mod tests {
     use std::future::{pending, ready};
 
     use super::*;
+
+    #[test]
+    fn a_deadline_that_passed_is_told_apart_from_a_wish_and_from_a_failure() {
+        use EndOutcome::{Agreed, Canceled, Disputed, Failed};
+        let unavailable = Came::Failed(ErrorCode::BackendUnavailable);
+        let invalid = Came::Failed(ErrorCode::EnvelopeInvalid);
+        for (outcome, canceled, over, late, came) in [
+            (Some(Agreed), true, true, true, Came::Answered),
+            (Some(Canceled), false, true, true, Came::Expired),
+            (Some(Canceled), true, true, true, Came::Canceled),
+            (Some(Canceled), false, false, true, Came::Canceled),
+            (Some(Failed), false, false, true, Came::Expired),
+            (Some(Failed), false, false, false, unavailable),
+            (Some(Disputed), false, true, true, invalid),
+            (None, false, true, true, unavailable),
+        ] {
+            let when = When {
+                is_canceled: canceled,
+                is_over: over,
+                is_late: late,
+            };
+            assert_eq!(came_to(outcome, when), came, "{outcome:?} {when:?}");
+        }
+    }
 
     #[test]
     fn a_run_that_does_not_end_after_its_deadline_is_stopped_and_then_given_up() {

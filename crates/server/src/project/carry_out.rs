@@ -147,7 +147,7 @@ fn run(
 
 /// In the words of the API instead of those of the command line.
 fn in_request(text: &str) -> String {
-    text.replace("--project", "project.only")
+    text.replace("--only", "project.only")
         .replace("--filter", "project.filter")
         .replace("NAME: ", "project.task: ")
         .replace("ARGS: ", "project.args: ")

@@ -189,6 +189,86 @@ fn tests_are_counted_for_whoever_follows_and_cancelling_keeps_what_was_told() {
 }
 
 #[test]
+fn the_program_of_a_project_that_was_sent_answers_with_its_output_and_its_own_exit_code() {
+    let daemon = Daemon::start(|_| {}).unwrap();
+    let program = "import os, sys\nprint('given', sys.argv[1:], os.environ['WORD'])\nprint('aside', file=sys.stderr)\nsys.exit(7)\n";
+    let archive = tar(&[("setup.cfg", ""), ("main.py", program)]).unwrap();
+    let project = json!({"action": "run", "args": ["a", "b c"]});
+    let request = json!({"project": project, "env": {"WORD": "yes"}});
+    let reply = send(&daemon, &request, &archive).unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let run = reply.json();
+    assert_eq!(
+        (&run["kind"], &run["status"], &run["exit_code"]),
+        (&json!("command"), &json!("failure"), &json!(7)),
+        "{run:#}"
+    );
+    // Nothing of ours stands between what the program prints.
+    assert_eq!(
+        (&run["stdout"]["data"], &run["stderr"]["data"]),
+        (&json!("given ['a', 'b c'] yes\n"), &json!("aside\n")),
+        "{run:#}"
+    );
+    assert_eq!(
+        (&run["project"]["action"], &run["project"]["exit_code"]),
+        (&json!("run"), &json!(7)),
+        "{run:#}"
+    );
+    // What has no program says so, in the words of the API.
+    let none = tar(&[("setup.cfg", ""), ("test_x.py", PASSES)]).unwrap();
+    let refused = send(&daemon, &json!({"project": {"action": "run"}}), &none).unwrap();
+    assert_eq!(refused.error(), (400, "input.invalid".to_owned()));
+    assert!(
+        refused.text().contains("there is no program here"),
+        "{}",
+        refused.text()
+    );
+    assert!(nothing_is_left(&daemon));
+}
+
+#[test]
+fn what_the_program_of_a_project_prints_is_followed_while_it_runs() {
+    let daemon = Daemon::start(|_| {}).unwrap();
+    let program = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n";
+    let archive = tar(&[("setup.cfg", ""), ("main.py", program)]).unwrap();
+    let request = json!({"project": {"action": "run"}, "wait": false});
+    let reply = send(&daemon, &request, &archive).unwrap();
+    assert_eq!(reply.status, 202, "{}", reply.text());
+    let id = reply.json()["run_id"].as_str().unwrap().to_owned();
+    let mut stream = daemon
+        .open("GET", &format!("/v1/runs/{id}/events"), &[], b"")
+        .unwrap();
+    read_head(&mut stream).unwrap();
+    // Which of the two comes first is nobody's promise.
+    let (mut said, mut step) = (String::new(), None);
+    while said != "begun\n" || step.is_none() {
+        let (_, name, data) = read_event(&mut stream).unwrap().expect("it goes on");
+        match name.as_str() {
+            "output" => said.push_str(data["data"].as_str().unwrap()),
+            "progress" => step = Some(data),
+            _ => assert_ne!(name, "end", "{data:#}"),
+        }
+    }
+    let step = step.unwrap();
+    assert_eq!(step["project"], "setup.cfg", "{step:#}");
+    daemon
+        .send("DELETE", &format!("/v1/runs/{id}"), &[], b"")
+        .unwrap();
+    let end = loop {
+        let (_, name, data) = read_event(&mut stream).unwrap().expect("the end comes");
+        if name == "end" {
+            break data;
+        }
+    };
+    assert_eq!(end["status"], "canceled", "{end:#}");
+    let run = daemon.get(&format!("/v1/runs/{id}")).unwrap().json();
+    assert_eq!(run["stdout"]["data"], "begun\n", "{run:#}");
+    daemon
+        .until("/v1/runs", |_| nothing_is_left(&daemon))
+        .unwrap();
+}
+
+#[test]
 fn a_git_bundle_is_cloned_inside_the_sandbox() {
     let daemon = Daemon::start(|_| {}).unwrap();
     let repository = tempfile::tempdir().unwrap();
