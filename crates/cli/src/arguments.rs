@@ -8,6 +8,8 @@ pub(crate) mod golden;
 pub(crate) mod history;
 pub(crate) mod images;
 pub(crate) mod keys;
+#[cfg(test)]
+mod language_tests;
 mod limits;
 pub(crate) mod network;
 pub(crate) mod policy;
@@ -15,6 +17,7 @@ pub(crate) mod project;
 mod quick;
 pub(crate) mod remote;
 pub(crate) mod serve;
+mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,7 +37,7 @@ use serve::{ServeArgs, TokenArgs};
 #[derive(Debug, Parser)]
 #[command(
     name = "cofferdam",
-    version,
+    version = env!("COFFERDAM_VERSION"),
     about,
     max_term_width = 110,
     subcommand_required = true,
@@ -42,13 +45,13 @@ use serve::{ServeArgs, TokenArgs};
 )]
 pub(crate) struct Cli {
     /// Read this configuration file too; it wins over the system's and the user's.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
     pub(crate) config: Option<PathBuf>,
     /// Where history is kept [env: COFFERDAM_DATA_DIR] [default: $XDG_DATA_HOME/cofferdam or ~/.local/share/cofferdam].
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Everywhere")]
     pub(crate) data_dir: Option<PathBuf>,
     /// What is allowed at all: `local-only`, `docker`, `burst` or `air-gapped`; it beats configuration and flags, docs/modes.md has the table [env: COFFERDAM_MODE].
-    #[arg(long, global = true, value_name = "MODE", value_parser = spelling::mode)]
+    #[arg(long, global = true, value_name = "MODE", help_heading = "Everywhere", value_parser = spelling::mode)]
     pub(crate) mode: Option<Mode>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -156,14 +159,12 @@ pub(crate) struct RunArgs {
     /// The directory the work is about, seen inside as /work and started in: `ro` (default), `rw`, or `cow` for changes that leave it untouched.
     #[arg(long, value_name = "DIR[:ro|rw|cow]", help_heading = "Files")]
     pub(crate) workspace: Option<OsString>,
-    /// Show a file or directory of the host inside; read-only unless `:rw`. Can be given more than once.
-    #[arg(long, value_name = "FROM:TO[:ro|rw]", help_heading = "Files")]
+    #[arg(help = words::MOUNT, long, value_name = "FROM:TO[:ro|rw]", help_heading = "Files")]
     pub(crate) mount: Vec<OsString>,
     /// Show what package managers keep: `auto` by the workspace's lock files, or npm, yarn, pnpm, pip, cargo, go, maven, nuget; read-only unless `:rw`. Can be given more than once.
     #[arg(long = "cache", value_name = "NAME[:ro|rw]", help_heading = "Files")]
     pub(crate) volumes: Vec<String>,
-    /// With --cache: where they are kept [default: one place for each workspace below ~/.cache/cofferdam].
-    #[arg(long, value_name = "DIR", help_heading = "Files", requires = "volumes")]
+    #[arg(help = words::CACHE_DIR, long, value_name = "DIR", help_heading = "Files", requires = "volumes")]
     pub(crate) cache_dir: Option<PathBuf>,
     /// Use this directory as the root file system instead of the host's /usr; it is never written to.
     #[arg(long, value_name = "DIR", help_heading = "Files")]
@@ -172,8 +173,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) cwd: Option<PathBuf>,
 
-    /// Set a variable; `KEY` alone passes on your own value. Nothing else of your environment is seen inside.
     #[arg(
+        help = words::ENV,
         long,
         short,
         value_name = "KEY[=VALUE]",
@@ -183,8 +184,7 @@ pub(crate) struct RunArgs {
     /// What the command reads: a file, `-` for your own standard input (default), or `none`.
     #[arg(long, value_name = "FILE", help_heading = "Input and output")]
     pub(crate) stdin: Option<PathBuf>,
-    /// Print one JSON object, the whole record, instead of streaming the output.
-    #[arg(long, help_heading = "Input and output")]
+    #[arg(long, help = words::JSON, help_heading = "Input and output")]
     pub(crate) json: bool,
     /// With --json: how much of each stream the record keeps.
     #[arg(
@@ -203,21 +203,18 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) on_output_limit: OnOutputLimit,
 
-    /// How to isolate: `native`, `bubblewrap` or `gvisor` where they are installed, `docker` for a container of its own, `wasm` for WebAssembly, or `host` for limits without any isolation; docs/backends.md compares them.
-    #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
+    #[arg(help = words::BACKEND, long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
     pub(crate) network: network::NetworkArgs,
-    /// Let the command use these GPUs: `0`, `0,1` or `all`. With the native and docker backends.
-    #[arg(long, value_name = "N|all", help_heading = "Enforcement", value_parser = Gpus::read)]
+    #[arg(help = words::GPU, long, value_name = "N|all", help_heading = "Enforcement", value_parser = Gpus::read)]
     pub(crate) gpu: Option<Gpus>,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
-    /// Give the same result each time: fixed time, randomness and order. Exact with --backend wasm, where CPU time is counted in instructions; with `native` as far as Linux allows, and the record says how far: docs/determinism.md.
-    #[arg(long, help_heading = "Enforcement")]
+    #[arg(help = words::DETERMINISTIC, long, help_heading = "Enforcement")]
     pub(crate) deterministic: bool,
-    /// With --deterministic: where randomness begins [default: 0].
     #[arg(
+        help = words::SEED,
         long,
         value_name = "N",
         help_heading = "Enforcement",
@@ -264,8 +261,7 @@ pub(crate) struct HistoryArgs {
     /// Keep nothing of this run.
     #[arg(long, help_heading = "History", conflicts_with_all = ["tag", "parent"])]
     pub(crate) no_history: bool,
-    /// Do not keep the files that the run leaves in its workspace.
-    #[arg(long, help_heading = "History")]
+    #[arg(help = words::NO_ARTIFACTS, long, help_heading = "History")]
     pub(crate) no_artifacts: bool,
 }
 
@@ -305,21 +301,22 @@ pub(crate) struct ExecuteArgs {
     /// The sealed payload, or `-` for standard input.
     pub(crate) payload: PathBuf,
     /// The name of this worker in the envelope.
-    #[arg(long, value_name = "ID", env = "COFFERDAM_WORKER_ID", default_value = "local", value_parser = crate::execute::worker_id)]
+    #[arg(help_heading = "Answer", long, value_name = "ID", env = "COFFERDAM_WORKER_ID", default_value = "local", value_parser = crate::execute::worker_id)]
     pub(crate) worker: String,
     /// The directory the work is about, seen inside as /work; writable only if the payload says `filesystem_write`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = "Files", long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// How to isolate: `native` (default), `bubblewrap`, `gvisor`, `docker` for a container of its own, `wasm` (for a WebAssembly task, and then the default), or `host` for limits without any isolation.
-    #[arg(long, value_name = "NAME", value_parser = spelling::backend)]
+    #[arg(help_heading = "Enforcement", help = words::BACKEND, long, value_name = "NAME", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
     /// What a payload that asks for the network gets; without it, such a payload is refused.
     #[command(flatten)]
     pub(crate) network: network::NetworkArgs,
+    /// A payload that asks for more is refused.
+    #[arg(help = words::GPU, long, value_name = "N|all", help_heading = "Enforcement", value_parser = Gpus::read)]
+    pub(crate) gpu: Option<Gpus>,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
-    /// Sign the envelope with this key: a name that `cofferdam keys list` shows, or a key file.
-    #[arg(long, value_name = "KEY")]
+    #[arg(help_heading = "Answer", help = words::SIGN, long, value_name = "KEY")]
     pub(crate) sign: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cache: keys::CacheArgs,
@@ -332,11 +329,9 @@ pub(crate) struct ExecuteArgs {
 /// A run that must give the same each time.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct FixedArgs {
-    /// Give the same result each time, as far as the backend can: `native` or `wasm`; docs/determinism.md.
-    #[arg(long)]
+    #[arg(help_heading = "Enforcement", help = words::DETERMINISTIC, long)]
     deterministic: bool,
-    /// With --deterministic: where randomness begins [default: 0].
-    #[arg(long, value_name = "N", requires = "deterministic")]
+    #[arg(help_heading = "Enforcement", help = words::SEED, long, value_name = "N", requires = "deterministic")]
     seed: Option<u64>,
 }
 
@@ -374,13 +369,12 @@ pub(crate) struct VerifyArgs {
     /// The envelope that answers it, or `-` for standard input.
     pub(crate) envelope: PathBuf,
     /// Also run the payload here, even after its deadline, and compare status, output and verdict.
-    #[arg(long)]
+    #[arg(help_heading = "Rerun", long)]
     pub(crate) rerun: bool,
     /// With --rerun: the directory the work is about, as for `execute`.
-    #[arg(long, value_name = "DIR", requires = "rerun")]
+    #[arg(help_heading = "Rerun", long, value_name = "DIR", requires = "rerun")]
     pub(crate) workspace: Option<PathBuf>,
-    /// With --rerun: how to isolate, as for `execute`.
-    #[arg(long, value_name = "NAME", value_parser = spelling::backend, requires = "rerun")]
+    #[arg(help_heading = "Rerun", help = words::BACKEND, long, value_name = "NAME", value_parser = spelling::backend, requires = "rerun")]
     pub(crate) backend: Option<BackendName>,
     #[command(flatten)]
     pub(crate) container: ContainerArgs,
@@ -388,16 +382,17 @@ pub(crate) struct VerifyArgs {
     pub(crate) trust: keys::TrustArgs,
     #[command(flatten)]
     pub(crate) fixed: FixedArgs,
-    /// Print the findings as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
 /// Show what this host can enforce, per limit and per layer of isolation, and the command that fixes what is missing.
 #[derive(Debug, Args)]
+#[command(
+    after_long_help = "Examples:\n  cofferdam doctor\n  cofferdam doctor --json\n\nExit code: 0 when `cofferdam run` works here with its defaults, 1 when it does not."
+)]
 pub(crate) struct DoctorArgs {
-    /// Print the findings as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -411,9 +406,11 @@ pub(crate) struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
     /// Print every setting with its value and where it comes from.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam config show\n  cofferdam config show --memory 1g --json"
+    )]
     Show {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
         #[command(flatten)]
         limits: Box<LimitArgs>,
@@ -434,8 +431,7 @@ pub(crate) struct WasmCompileArgs {
 pub(crate) struct ExplainArgs {
     /// `input.invalid`, `[queue.full]` or `137`; all codes without it.
     pub(crate) code: Option<String>,
-    /// As JSON, `cofferdam.codes/1`.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -445,17 +441,21 @@ pub(crate) struct ExplainArgs {
     after_long_help = "Example:\n  cofferdam completions bash > ~/.local/share/bash-completion/completions/cofferdam"
 )]
 pub(crate) struct CompletionsArgs {
+    /// Which one.
     pub(crate) shell: clap_complete::Shell,
 }
 
 /// Print the manual page.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  cofferdam man | man -l -\n  cofferdam man run | man -l -\n  cofferdam man runs list | man -l -"
+    after_long_help = "Examples:\n  cofferdam man | man -l -\n  cofferdam man run | man -l -\n  cofferdam man runs list | man -l -\n  cofferdam man --into /usr/local/share/man/man1"
 )]
 pub(crate) struct ManArgs {
     /// The page of one command: `run`, `runs list` or `runs-list`.
     pub(crate) command: Vec<String>,
+    /// Write every page into this directory instead: `cofferdam.1`, `cofferdam-run.1`, …
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) into: Option<PathBuf>,
 }
 
 const RUN_EXAMPLES: &str = "\

@@ -120,6 +120,10 @@ fn get(args: &ArtifactsGetArgs, history: &History) -> Result<(), Failure> {
     let artifact = named(&run, &args.path)?;
     let bytes = contents(history, &artifact.digest)?;
     if args.output.as_deref() == Some(Path::new("-")) {
+        if args.json {
+            let fix = "goes to standard output itself; leave --json out";
+            return Err(Failure::problem("-o", "-", fix));
+        }
         return output::write_stdout(&bytes).map(|_| ());
     }
     let path = match &args.output {
@@ -127,6 +131,10 @@ fn get(args: &ArtifactsGetArgs, history: &History) -> Result<(), Failure> {
         None => own_name(artifact)?,
     };
     write_new(&path, &bytes, artifact.mode)?;
+    if args.json {
+        let told = json!({ "schema": SCHEMA, "run_id": run.opening.run_id, "artifact": artifact, "written": path });
+        return failure::print(&pretty(&told)?);
+    }
     let size = amount::bytes(artifact.bytes);
     output::note(&format!("{} ({size})", safe(&path.to_string_lossy())));
     Ok(())

@@ -1,19 +1,21 @@
 //! `cofferdam chain`: bonds on an EVM chain, and what was decided about workers.
 
 pub(crate) mod bonds;
+mod door;
+pub(crate) mod place;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_chain::{
-    Account, Act, Address, B256, ChainError, HowLong, Key, Ledger, Node, Policy, Settler, Terms,
-    U256,
+    Account, Act, Address, B256, ChainError, HowLong, Key, Ledger, Policy, Receipt, Settler, Terms,
+    U256, give,
 };
 use cofferdam_contract::canonical::Digest;
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_contract::mode::Deed;
 use cofferdam_store::DataDir;
 use cofferdam_store::bundle::PublicKey;
 use cofferdam_store::keyring::KeyRing;
@@ -26,9 +28,11 @@ use crate::arguments::chain::{ChainArgs, ChainVerb, JobArg, SettleArgs, is_worke
 use crate::failure::{self, Failure, visible, without_secrets};
 use crate::history;
 use crate::keys;
-use crate::policy;
 use crate::seal::document::Document;
-use crate::seal::{open, pretty};
+use crate::seal::open;
+use crate::terminal::output::document;
+use crate::terminal::waiting::Waiting;
+use place::{Beginning, Place};
 
 impl From<ChainError> for Failure {
     fn from(error: ChainError) -> Self {
@@ -36,6 +40,7 @@ impl From<ChainError> for Failure {
     }
 }
 
+const SCHEMA: &str = "cofferdam.chain/1";
 /// The variable that may hold a key.
 const KEY_VARIABLE: &str = "COFFERDAM_CHAIN_KEY";
 
@@ -43,95 +48,123 @@ pub(crate) fn chain(args: &ChainArgs, places: &Places) -> Result<ExitCode, Failu
     if let ChainVerb::Key { file } = &args.verb {
         let key = Key::generate(file)?;
         failure::print(&match args.json {
-            true => pretty(&json!({"account": key.address(), "file": file}))?,
+            true => document(SCHEMA, &json!({"account": key.address(), "file": file}))?,
             false => format!("{}\n", key.address()),
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    policy::refuse(policy::in_force(places)?, [Deed::Daemon(&args.rpc)])?;
-    let node = Node::at(&args.rpc);
-    if let ChainVerb::Deploy {
-        treasury,
-        protocol_share,
-        withdrawal_delay,
-        settler,
-    } = &args.verb
-    {
-        let key = signing(args.key_file.as_deref())?;
-        let terms = Terms {
-            treasury: treasury.unwrap_or(key.address()),
-            protocol_share: *protocol_share,
-            withdrawal_delay_seconds: *withdrawal_delay,
-        };
-        return deploy(args, node, &key, &terms, settler);
+    let beginning = match args.verb {
+        ChainVerb::Deploy { .. } | ChainVerb::Node { .. } => Beginning::Wanted,
+        _ => Beginning::Not,
+    };
+    let place = Place::of(args.rpc.as_deref(), places, beginning)?;
+    match &args.verb {
+        ChainVerb::Node { listen } => return node(args, place, *listen),
+        ChainVerb::Give { account, amount } => {
+            let key = place.key(args.key_file.as_deref())?;
+            let receipt = give(&place.node(), &key, *account, *amount, args.max_fee)?;
+            return done(
+                args,
+                &receipt,
+                &json!({"from": key.address(), "to": account}),
+            );
+        }
+        ChainVerb::Deploy {
+            treasury,
+            protocol_share,
+            withdrawal_delay,
+            settler,
+        } => {
+            let key = place.key(args.key_file.as_deref())?;
+            let terms = Terms {
+                treasury: treasury.unwrap_or(key.address()),
+                protocol_share: *protocol_share,
+                withdrawal_delay_seconds: *withdrawal_delay,
+            };
+            return deploy(args, &place, &key, &terms, settler);
+        }
+        _ => {}
     }
-    let contract = args.contract.ok_or_else(|| {
-        let fix = "is missing; name the contract that `cofferdam chain deploy` printed, or set COFFERDAM_CHAIN_CONTRACT";
-        Failure::problem("--contract", "nothing", fix)
-    })?;
-    let ledger = Ledger::open(node, contract, None)?;
+    let ledger = Ledger::open(place.node(), place.contract(args.contract)?, None)?;
     let dir = || history::place(places.data_dir.clone()).ok_or_else(keys::nowhere);
     let text = match &args.verb {
-        ChainVerb::Status { account: None } => overview(args, &ledger, &dir()?)?,
+        ChainVerb::Status { account: None } => overview(args, (&place, &ledger), &dir()?)?,
         ChainVerb::Status {
             account: Some(account),
         } => shown(args, &ledger.account(*account)?)?,
         ChainVerb::Settlements { limit, retry } => listed(args, &ledger, &dir()?, *limit, *retry)?,
-        ChainVerb::Settle { how, within } => settle(args, ledger, &dir()?, how, *within)?,
+        ChainVerb::Settle { how, within } => {
+            let key = place.key(args.key_file.as_deref())?;
+            settle(args, (ledger, key), &dir()?, how, *within)?
+        }
         verb => {
             let act = act(verb, &ledger, &dir()?)?;
-            let key = signing(args.key_file.as_deref())?;
+            let key = place.key(args.key_file.as_deref())?;
+            let waiting = Waiting::on("waiting for the chain");
             let receipt = ledger.act(&key, &act, args.max_fee)?;
             let account = ledger.account(key.address())?;
-            match args.json {
-                true => pretty(
-                    &json!({"block": receipt.block, "gas_used": receipt.gas_used, "account": account}),
-                )?,
-                false => format!("done in block {}\n", receipt.block),
-            }
+            drop(waiting);
+            return done(args, &receipt, &json!({ "account": account }));
         }
     };
     failure::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The key that signs, from its file or from the environment. Never from an argument, which everybody on the machine can read.
-pub(crate) fn signing(file: Option<&Path>) -> Result<Key, Failure> {
-    if let Some(file) = file {
-        return Ok(Key::from_file(file)?);
+/// Tells what a transaction came to.
+fn done(args: &ChainArgs, receipt: &Receipt, more: &Value) -> Result<ExitCode, Failure> {
+    let mut told = json!({"block": receipt.block, "gas_used": receipt.gas_used});
+    for (name, value) in more.as_object().into_iter().flatten() {
+        told[name] = value.clone();
     }
-    match std::env::var(KEY_VARIABLE) {
-        Ok(text) => Ok(Key::from_hex(&text, KEY_VARIABLE)?),
-        Err(_) => {
-            let message = format!(
-                "no key signs this: name its file with --key-file, or put it into {KEY_VARIABLE}; `cofferdam chain key FILE` makes one"
-            );
-            Err(Failure::new(ErrorCode::InputInvalid, message))
-        }
+    failure::print(&match args.json {
+        true => document(SCHEMA, &told)?,
+        false => format!("done in block {}\n", receipt.block),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A node elsewhere serves itself.
+fn node(args: &ChainArgs, place: Place, listen: SocketAddr) -> Result<ExitCode, Failure> {
+    match place {
+        Place::Here { chain, .. } => door::serve(chain, listen, args.json),
+        Place::Node(url) => Err(Failure::problem(
+            "--rpc",
+            &without_secrets(&url),
+            "is a node already; leave it out to serve the chain of the data directory",
+        )),
     }
 }
 
 fn deploy(
     args: &ChainArgs,
-    node: Node,
+    place: &Place,
     key: &Key,
     terms: &Terms,
     settlers: &[Address],
 ) -> Result<ExitCode, Failure> {
-    let (ledger, receipt) = Ledger::deploy(node, key, terms, args.max_fee)?;
+    let waiting = Waiting::on("waiting for the chain");
+    let (ledger, receipt) = Ledger::deploy(place.node(), key, terms, args.max_fee)?;
+    let owner = [key.address()];
+    let settlers = match place {
+        // Who owns the chain settles on it, unless others are named.
+        Place::Here { .. } if settlers.is_empty() => owner.as_slice(),
+        Place::Here { .. } | Place::Node(_) => settlers,
+    };
     for settler in settlers {
-        let allow = Act::SetSettler {
-            settler: *settler,
-            allowed: true,
-        };
-        ledger.act(key, &allow, args.max_fee)?;
+        place.allowed(&ledger, key, *settler)?;
     }
+    place.meant(&ledger)?;
+    drop(waiting);
     let place = ledger.place();
     failure::print(&match args.json {
-        true => pretty(&json!({
-            "chain": place.chain, "contract": place.contract, "owner": key.address(),
-            "block": receipt.block, "gas_used": receipt.gas_used, "settlers": settlers,
-        }))?,
+        true => document(
+            SCHEMA,
+            &json!({
+                "chain": place.chain, "contract": place.contract, "owner": key.address(),
+                "block": receipt.block, "gas_used": receipt.gas_used, "settlers": settlers,
+            }),
+        )?,
         false => format!("{}\n", place.contract),
     })?;
     Ok(ExitCode::SUCCESS)
@@ -184,6 +217,8 @@ fn act(verb: &ChainVerb, ledger: &Ledger, dir: &DataDir) -> Result<Act, Failure>
         ChainVerb::Pause => Act::SetPaused(true),
         ChainVerb::Resume => Act::SetPaused(false),
         ChainVerb::Key { .. }
+        | ChainVerb::Node { .. }
+        | ChainVerb::Give { .. }
         | ChainVerb::Deploy { .. }
         | ChainVerb::Status { .. }
         | ChainVerb::Settlements { .. }
@@ -219,12 +254,17 @@ fn digest_of(job: &JobArg) -> Result<B256, Failure> {
     Ok(bonds::on_chain(&digest))
 }
 
-fn overview(args: &ChainArgs, ledger: &Ledger, dir: &DataDir) -> Result<String, Failure> {
+fn overview(
+    args: &ChainArgs,
+    (place, ledger): (&Place, &Ledger),
+    dir: &DataDir,
+) -> Result<String, Failure> {
     let found = ledger.overview()?;
     let outbox = Settlements::open(dir, &ledger.place().to_string())?;
     let counts = outbox.counts()?;
-    let me = match args.key_file.is_some() || std::env::var_os(KEY_VARIABLE).is_some() {
-        true => Some(signing(args.key_file.as_deref())?.address()),
+    let is_named = args.key_file.is_some() || std::env::var_os(KEY_VARIABLE).is_some();
+    let me = match is_named || matches!(place, Place::Here { .. }) {
+        true => Some(place.key(args.key_file.as_deref())?.address()),
         false => None,
     };
     let settles = me.map(|me| ledger.is_settler(me)).transpose()?;
@@ -233,7 +273,7 @@ fn overview(args: &ChainArgs, ledger: &Ledger, dir: &DataDir) -> Result<String, 
         told["settlements"] = json!(counts);
         told["account"] = json!(me);
         told["may_settle"] = json!(settles);
-        return pretty(&told);
+        return document(SCHEMA, &told);
     }
     let state = if found.paused { "paused" } else { "running" };
     let mut text = format!(
@@ -263,7 +303,7 @@ fn overview(args: &ChainArgs, ledger: &Ledger, dir: &DataDir) -> Result<String, 
 
 fn shown(args: &ChainArgs, account: &Account) -> Result<String, Failure> {
     if args.json {
-        return pretty(account);
+        return document(SCHEMA, account);
     }
     let Some(identity) = account.identity else {
         return Ok(format!(
@@ -304,7 +344,7 @@ fn listed(
     let all = outbox.latest(limit)?;
     if args.json {
         let told: Vec<Value> = all.iter().map(told).collect();
-        return pretty(&told);
+        return document(SCHEMA, &json!({ "settlements": told }));
     }
     let line = |one: &Settlement| {
         let body: Value = serde_json::from_str(&one.body).unwrap_or_default();
@@ -332,12 +372,11 @@ fn told(one: &Settlement) -> Value {
 
 fn settle(
     args: &ChainArgs,
-    ledger: Ledger,
+    (ledger, key): (Ledger, Key),
     dir: &DataDir,
     how: &SettleArgs,
     within: Option<Duration>,
 ) -> Result<String, Failure> {
-    let key = signing(args.key_file.as_deref())?;
     let outbox = Arc::new(Settlements::open(dir, &ledger.place().to_string())?);
     let _sender = outbox.sender()?.ok_or_else(|| {
         let message = "another process settles from this data directory; it does this too";
@@ -365,7 +404,10 @@ fn settle(
         return Err(Failure::new(ErrorCode::ServerUnreachable, message));
     }
     match args.json {
-        true => pretty(&json!({"settled": done.settled, "refused": done.refused, "all": counts})),
+        true => document(
+            SCHEMA,
+            &json!({"settled": done.settled, "refused": done.refused, "all": counts}),
+        ),
         false => Ok(format!(
             "{} settled, {} refused\n",
             done.settled, done.refused

@@ -3,6 +3,7 @@
 mod liar;
 mod scenes;
 mod stage;
+mod town;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -14,7 +15,8 @@ use crate::arguments::Places;
 use crate::arguments::chain::{DemoArgs, EnforcementArg};
 use crate::failure::{self, Failure, visible};
 use crate::fleet::runtime;
-use crate::seal::pretty;
+use crate::terminal::output::document;
+use crate::terminal::waiting::Waiting;
 use scenes::SCENES;
 use stage::Stage;
 
@@ -33,11 +35,15 @@ struct Played {
 pub(crate) fn demo(args: &DemoArgs, places: &Places) -> Result<ExitCode, Failure> {
     let is_public = args.enforcement == EnforcementArg::Public;
     let played = runtime()?.block_on(async {
+        let waiting = Waiting::on("setting the stage");
         let mut stage = Stage::set(args, places).await?;
+        drop(waiting);
         let mut played = Vec::new();
         for (number, scene) in SCENES.iter().enumerate() {
             let began = Instant::now();
+            let waiting = Waiting::on(scene.about);
             let seen = scenes::play(scene.name, &mut stage).await;
+            drop(waiting);
             let (happened, as_expected) = match seen {
                 Ok(seen) => (seen, true),
                 Err(wrong) => (wrong, false),
@@ -60,7 +66,10 @@ pub(crate) fn demo(args: &DemoArgs, places: &Places) -> Result<ExitCode, Failure
     let enforcement = if is_public { "public" } else { "local" };
     let wrong = played.iter().filter(|one| !one.as_expected).count();
     failure::print(&match args.json {
-        true => pretty(&json!({"enforcement": enforcement, "as_expected": all, "scenes": played}))?,
+        true => {
+            let told = json!({"enforcement": enforcement, "as_expected": all, "scenes": played});
+            document("cofferdam.demo/1", &told)?
+        }
         false if all => {
             format!("\nEverything went as it should, with {enforcement} enforcement.\n")
         }

@@ -12,6 +12,7 @@ use crate::terminal::output::Document;
 use crate::terminal::size::Target;
 use crate::terminal::table::{Align, Cell, Column, Room, Table};
 use crate::terminal::text::safe;
+use crate::terminal::waiting::Waiting;
 
 const SCHEMA: &str = "cofferdam.detect/1";
 
@@ -20,10 +21,12 @@ pub(crate) fn detect(args: &DetectArgs) -> Result<ExitCode, Failure> {
         depth: args.depth,
         ..Bounds::default()
     };
+    let waiting = Waiting::on("looking at files");
     let found = search(&args.path, &bounds).map_err(|error| {
         let what = format!("cannot search `{}`", args.path.display());
         Failure::io(ErrorCode::InputUnreadable, &what, &error)
     })?;
+    drop(waiting);
     if args.json {
         let document = Document {
             schema: SCHEMA,

@@ -15,12 +15,17 @@ use crate::arguments::{ContainerArgs, DoctorArgs, Places};
 use crate::containers;
 use crate::failure::{self, Failure};
 use crate::seal::pretty;
+use crate::terminal::colour::{Colour, Paint, When};
+use crate::terminal::size::Target;
+use crate::terminal::waiting::Waiting;
 
 pub(crate) fn doctor(args: &DoctorArgs, places: Places) -> Result<ExitCode, Failure> {
-    let docker = daemon(places);
     // Ctrl-C ends the trial at hand and not us, so that nothing of it stays behind.
     let cancel = cofferdam_engine::cancel_on_signals()?;
+    let waiting = Waiting::on("trying what works here");
+    let docker = daemon(places);
     let report = doctor::examine(&Host::detect(), Some(cancel.as_fd()));
+    drop(waiting);
     if is_readable(&cancel) {
         // What was cut short says nothing about the host.
         return Ok(ExitCode::from(codes::EXIT_CANCELED));
@@ -31,7 +36,7 @@ pub(crate) fn doctor(args: &DoctorArgs, places: Places) -> Result<ExitCode, Fail
             docker: &docker,
         })?
     } else {
-        table(&report, &docker, Paint::of_terminal())
+        table(&report, &docker, Paint::of(When::Auto, Target::of_stdout()))
     };
     failure::print(&text)?;
     Ok(if report.works {
@@ -70,37 +75,14 @@ fn is_readable(cancel: &OwnedFd) -> bool {
     rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Whether marks are coloured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Paint {
-    Plain,
-    Colour,
-}
-
-impl Paint {
-    /// Only for a person who looks at it and has not asked otherwise (no-color.org).
-    fn of_terminal() -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if rustix::termios::isatty(std::io::stdout()) && !refused {
-            Self::Colour
-        } else {
-            Self::Plain
-        }
-    }
-
-    /// Padded first: the codes have no width.
-    fn mark(self, mark: Mark) -> String {
-        let (word, colour) = match mark {
-            Mark::Ok => ("ok", 32),
-            Mark::Weaker => ("weaker", 33),
-            Mark::Missing => ("missing", 31),
-        };
-        match self {
-            Self::Plain => format!("{word:7}"),
-            Self::Colour => format!("\u{1b}[{colour}m{word:7}\u{1b}[0m"),
-        }
-    }
+/// Padded first: the codes have no width.
+fn marked(mark: Mark, paint: Paint) -> String {
+    let (word, colour) = match mark {
+        Mark::Ok => ("ok", Colour::Green),
+        Mark::Weaker => ("weaker", Colour::Yellow),
+        Mark::Missing => ("missing", Colour::Red),
+    };
+    paint.paint(colour, &format!("{word:7}"))
 }
 
 /// A line of the table, and what stands below it when something is lacking.
@@ -202,7 +184,7 @@ fn section(text: &mut String, title: &str, rows: &mut [Row], paint: Paint) {
         }
     }
     for row in rows {
-        let mark = paint.mark(row.mark);
+        let mark = marked(row.mark, paint);
         let _ = writeln!(text, "  {mark}  {}", row.columns.join("  ").trim_end());
         for (label, note) in [("why", &row.why), ("fix", &row.fix)] {
             if let Some(note) = note {

@@ -41,6 +41,7 @@ use crate::receipt;
 use crate::rootfs;
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
+use crate::terminal::waiting::Waiting;
 
 pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Failure> {
     // Read before signals are taken over: whoever waits for a pipe can still be ended with Ctrl-C.
@@ -86,6 +87,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         recording.payload = Some(sealed.json().clone());
     }
     let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
+    let waiting = Waiting::on("running the payload");
     let (envelope, record) = answer(
         &sealed,
         (place, &args.network.network()),
@@ -95,10 +97,12 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         Worker {
             id: &args.worker,
             seed,
+            gpus: args.gpu.as_ref().unwrap_or(&Gpus::None),
             cancel: None,
         },
         recording,
     )?;
+    drop(waiting);
     let exit_code = finished(envelope)?;
     if let Some(known) = &known {
         known.keep(&record, &sealed.payload().scope);
@@ -151,6 +155,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) id: &'a str,
     /// Where randomness begins, if the answer must be the same each time.
     pub(crate) seed: Option<u64>,
+    /// What a payload that asks for them gets.
+    pub(crate) gpus: &'a Gpus,
     /// What ends the run when it becomes readable; without it, a signal to this process does.
     pub(crate) cancel: Option<BorrowedFd<'a>>,
 }
@@ -192,6 +198,10 @@ pub(crate) fn answer(
     request.network = request
         .network
         .within(ceiling)
+        .map_err(|problem| Failure::problems(ErrorCode::PayloadInvalid, &Problems::one(problem)))?;
+    request.gpus = request
+        .gpus
+        .within(worker.gpus)
         .map_err(|problem| Failure::problems(ErrorCode::PayloadInvalid, &Problems::one(problem)))?;
     if let Some(image) = image {
         image.furnish(&mut request);
@@ -294,7 +304,7 @@ fn source_request(sealed: &Sealed, place: RunPlace, code: &Prepared) -> Request 
         }),
         mounts: Vec::new(),
         backend: place.backend,
-        gpus: Gpus::None,
+        gpus: payload.gpus.clone(),
     }
 }
 

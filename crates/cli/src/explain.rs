@@ -81,8 +81,8 @@ fn unknown(asked: &str, codes: &[Explained]) -> Failure {
         .map(|explained| explained.code)
         .collect();
     let fix = match near.as_slice() {
-        [] => "`cofferdam explain` lists all codes".to_owned(),
-        near => format!("there are {}", near.join(", ")),
+        [] => "there is no such code; `cofferdam explain` lists all codes".to_owned(),
+        near => format!("there is no such code; near it: {}", near.join(", ")),
     };
     Failure::problem("CODE", asked, fix)
 }

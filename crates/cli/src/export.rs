@@ -110,7 +110,11 @@ fn chosen(args: &ExportArgs, history: &History) -> Result<Vec<RunId>, Failure> {
     }
     ids.reverse();
     if ids.is_empty() {
-        return Err(Failure::problem("which runs", "none", "no run matches"));
+        return Err(Failure::problem(
+            "which runs",
+            "",
+            "no run matches; `cofferdam runs list` shows them",
+        ));
     }
     Ok(ids)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::rules::{Deed as Held, Rules, Standing};
 use cofferdam_fleet::coordinator::Coordinator;
-use cofferdam_fleet::model::{EndOutcome, Settings};
+use cofferdam_fleet::model::{EndOutcome, Enforcement, Settings};
 use cofferdam_fleet::{Drain, Fleet, FleetError, LocalLedger};
 use jiff::Timestamp;
 use serde_json::json;
@@ -25,7 +25,7 @@ use crate::arguments::Places;
 use crate::arguments::fleet::{FleetArgs, FleetVerb, LedgerArgs, LedgerVerb};
 use crate::failure::{self, Failure, visible};
 use crate::seal::document::Document;
-use crate::seal::pretty;
+use crate::terminal::output::document;
 use way::connected;
 
 impl From<FleetError> for Failure {
@@ -33,6 +33,9 @@ impl From<FleetError> for Failure {
         Self::new(error.code(), error.to_string())
     }
 }
+
+const FLEET: &str = "cofferdam.fleet/1";
+const LEDGER: &str = "cofferdam.ledger/1";
 
 pub(crate) fn fleet(args: &FleetArgs, places: &Places) -> Result<ExitCode, Failure> {
     let wanted = match &args.verb {
@@ -54,7 +57,7 @@ pub(crate) fn fleet(args: &FleetArgs, places: &Places) -> Result<ExitCode, Failu
             if let Some(file) = rules {
                 settings.rules = read_rules(file)?;
             }
-            settings.enforcement = public::enforcement(public);
+            settings.enforcement = public::enforcement(public, places)?;
             Some(settings)
         }
         _ => None,
@@ -68,13 +71,20 @@ pub(crate) fn fleet(args: &FleetArgs, places: &Places) -> Result<ExitCode, Failu
 async fn done(verb: &FleetVerb, fleet: &Fleet, places: &Places) -> Result<ExitCode, Failure> {
     let text = match verb {
         FleetVerb::Init { json, .. } => match json {
-            true => pretty(fleet.settings())?,
-            false => "the fleet is ready\n".to_owned(),
+            true => document(FLEET, fleet.settings())?,
+            false => match &fleet.settings().enforcement {
+                Enforcement::Local => "the fleet is ready\n".to_owned(),
+                Enforcement::Public {
+                    chain_id, contract, ..
+                } => format!(
+                    "the fleet is ready; bonds are at the contract {contract} on the chain {chain_id}\n"
+                ),
+            },
         },
         FleetVerb::Status { json } => {
             let status = fleet.status().await?;
             match json {
-                true => pretty(&status)?,
+                true => document(FLEET, &status)?,
                 false => {
                     let mut text = format!(
                         "workers   {} of {} ready, {} of {} slots busy\njobs      {} open, {} dead letters, {} results\n",
@@ -98,27 +108,32 @@ async fn done(verb: &FleetVerb, fleet: &Fleet, places: &Places) -> Result<ExitCo
             }
         }
         FleetVerb::Workers { json } => workers(fleet, *json).await?,
-        FleetVerb::Drain { name, undo } => {
+        FleetVerb::Drain { name, undo, json } => {
             let wanted = if *undo { Drain::No } else { Drain::Yes };
             fleet.drain(name, wanted).await?;
-            String::new()
+            changed(
+                *json,
+                "worker",
+                name,
+                if *undo { "undrained" } else { "drained" },
+            )?
         }
         FleetVerb::Jobs { job: None, json } => jobs(fleet, *json).await?,
         FleetVerb::Jobs {
             job: Some(job),
             json,
         } => one_job(fleet, job, *json).await?,
-        FleetVerb::Requeue { job } => {
+        FleetVerb::Requeue { job, json } => {
             fleet.requeue(job).await?;
-            String::new()
+            changed(*json, "job", job, "requeued")?
         }
-        FleetVerb::Cancel { job } => {
+        FleetVerb::Cancel { job, json } => {
             fleet.cancel(job).await?;
-            String::new()
+            changed(*json, "job", job, "canceled")?
         }
-        FleetVerb::Forget { job } => {
+        FleetVerb::Forget { job, json } => {
             fleet.forget(job).await?;
-            String::new()
+            changed(*json, "job", job, "forgotten")?
         }
         FleetVerb::Coordinate { trusted, settling } => {
             let trust = way::trust(trusted.as_deref())?;
@@ -132,6 +147,14 @@ async fn done(verb: &FleetVerb, fleet: &Fleet, places: &Places) -> Result<ExitCo
     };
     failure::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where there is nothing to say but that it is done, words would only be in the way.
+fn changed(json: bool, what: &str, name: &str, done: &str) -> Result<String, Failure> {
+    match json {
+        true => document(FLEET, &json!({ what: name, "done": done })),
+        false => Ok(String::new()),
+    }
 }
 
 fn read_rules(file: &Path) -> Result<Rules, Failure> {
@@ -153,7 +176,7 @@ async fn workers(fleet: &Fleet, json: bool) -> Result<String, Failure> {
         for (place, standing) in told.as_array_mut().into_iter().flatten().zip(&standings) {
             place["reputation"] = json!(standing.reputation);
         }
-        return pretty(&told);
+        return document(FLEET, &json!({ "workers": told }));
     }
     let mut text = String::new();
     for (worker, standing) in workers.iter().zip(&standings) {
@@ -185,11 +208,12 @@ async fn workers(fleet: &Fleet, json: bool) -> Result<String, Failure> {
 async fn jobs(fleet: &Fleet, json: bool) -> Result<String, Failure> {
     let jobs = fleet.jobs().await?;
     if json {
-        return pretty(&jobs);
+        return document(FLEET, &json!({ "jobs": jobs }));
     }
     let mut text = String::new();
     for job in &jobs {
-        let reason = job.reason.as_deref().unwrap_or_default();
+        let reason = job.reason.as_deref().or(job.waits.as_deref());
+        let reason = reason.unwrap_or_default();
         let line = format!(
             "{}  {}  {}  {} {reason}",
             job.job,
@@ -208,10 +232,14 @@ async fn one_job(fleet: &Fleet, job: &str, json: bool) -> Result<String, Failure
     let events = fleet.events(job).await?;
     let dead = fleet.dead_letters(job).await?;
     let claims = fleet.claims(&record).await?;
+    let waits = fleet.waits(&record).await?;
     if json {
-        return pretty(
-            &json!({ "job": record, "claims": claims, "events": events, "dead_letters": dead }),
-        );
+        let mut told =
+            json!({ "job": record, "claims": claims, "events": events, "dead_letters": dead });
+        if let Some(waits) = waits {
+            told["waits"] = json!(waits);
+        }
+        return document(FLEET, &told);
     }
     let state = match record.end.as_ref().map(|end| end.outcome) {
         None => "open",
@@ -226,6 +254,9 @@ async fn one_job(fleet: &Fleet, job: &str, json: bool) -> Result<String, Failure
     )];
     if let Some(reason) = record.end.as_ref().and_then(|end| end.reason.as_ref()) {
         lines.push(format!("reason  {reason}"));
+    }
+    if let Some(waits) = waits {
+        lines.push(format!("waits   {waits}"));
     }
     for event in &events {
         let slot = event
@@ -259,7 +290,7 @@ pub(crate) fn ledger(args: &LedgerArgs, places: &Places) -> Result<ExitCode, Fai
                         .iter()
                         .map(|(worker, standing)| (worker.clone(), json!(standing)))
                         .collect();
-                    return pretty(&all);
+                    return document(LEDGER, &json!({ "workers": all }));
                 }
                 let line = |(worker, standing): &(String, Standing)| {
                     format!("{worker}  {}", told(standing))
@@ -269,7 +300,7 @@ pub(crate) fn ledger(args: &LedgerArgs, places: &Places) -> Result<ExitCode, Fai
             LedgerVerb::History { worker, json } => {
                 let standing = ledger.standing(worker).await?;
                 if *json {
-                    return pretty(&standing);
+                    return document(LEDGER, &standing);
                 }
                 let mut lines = vec![format!("{worker}  {}", told(&standing))];
                 for entry in &standing.entries {
@@ -282,8 +313,15 @@ pub(crate) fn ledger(args: &LedgerArgs, places: &Places) -> Result<ExitCode, Fai
                 }
                 Ok(shown(&lines))
             }
-            LedgerVerb::Lift { worker, reason } => {
+            LedgerVerb::Lift {
+                worker,
+                reason,
+                json,
+            } => {
                 let standing = ledger.lift(worker, reason).await?;
+                if *json {
+                    return document(LEDGER, &standing);
+                }
                 Ok(shown(&[format!("{worker}  {}", told(&standing))]))
             }
         }

@@ -17,6 +17,7 @@ use cofferdam_images::registry::{self, Transport};
 use cofferdam_images::store::Prune;
 use cofferdam_images::{Bounds, Progress, Store, archive};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::arguments::images::{
     BoundArgs, ImagesArgs, ImagesVerb, ImportArgs, PullArgs, StoreName,
@@ -28,9 +29,12 @@ use crate::failure::{self, Failure};
 use crate::history;
 use crate::policy;
 use crate::rootfs;
-use crate::seal::pretty;
 use crate::terminal::amount;
 use crate::terminal::bar::Bar;
+use crate::terminal::output::document;
+use crate::terminal::waiting::Waiting;
+
+const SCHEMA: &str = "cofferdam.images/1";
 
 /// One image, wherever it is.
 #[derive(Debug, Serialize)]
@@ -102,7 +106,10 @@ fn list(store: &Store, settings: &Settings, json: bool) -> Result<String, Failur
             "the container daemon's images are not shown: {why}"
         )),
     }
-    if json { pretty(&all) } else { Ok(table(&all)) }
+    match json {
+        true => document(SCHEMA, &json!({ "images": all })),
+        false => Ok(table(&all)),
+    }
 }
 
 fn pull(
@@ -159,7 +166,9 @@ fn import(
             let own = Reference::parse(image).ok();
             let own = own.filter(|own| own.digest.is_none() && Digest::parse(image).is_none());
             let file = ours::Passing::new()?;
+            let waiting = Waiting::on("fetching from the container daemon");
             daemon::export(image, file.file(), args.bounds.max_size.get(), &settings()?)?;
+            drop(waiting);
             read(&file.path(), name.or(own).as_ref())?
         }
         (None, None) => {
@@ -169,7 +178,7 @@ fn import(
     };
     let got: Vec<Listed> = got.into_iter().map(ours::listed).collect();
     if args.json {
-        return pretty(&got);
+        return document(SCHEMA, &json!({ "images": got }));
     }
     got.iter().map(|image| told(image, false)).collect()
 }
@@ -182,6 +191,7 @@ fn remove(
     settings: impl Fn() -> Result<Settings, Failure>,
 ) -> Result<String, Failure> {
     let mut gone = Gone::default();
+    let _waiting = Waiting::on("removing images");
     for image in images {
         let mut is_found = false;
         if only != Some(StoreName::Docker) {
@@ -265,7 +275,7 @@ fn bar(what: &'static str) -> Progress {
 
 fn told(image: &Listed, json: bool) -> Result<String, Failure> {
     if json {
-        return pretty(image);
+        return document(SCHEMA, image);
     }
     let pinned = image.digests.first().or_else(|| image.names.first());
     let pinned = pinned.unwrap_or(&image.id);
@@ -274,7 +284,7 @@ fn told(image: &Listed, json: bool) -> Result<String, Failure> {
 
 fn said(gone: &Gone, json: bool) -> Result<String, Failure> {
     if json {
-        return pretty(gone);
+        return document(SCHEMA, gone);
     }
     let (count, freed) = (gone.removed.len(), amount::bytes(gone.freed_bytes));
     let used = match gone.in_use.len() {

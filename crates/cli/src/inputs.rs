@@ -192,6 +192,7 @@ impl Each<'_> {
     fn line(&self, name: &str, record: &RunRecord) -> String {
         let (value, raised) = self.code.told(record);
         let line = json!({
+            "schema": "cofferdam.input/1",
             "input": name,
             "run_id": record.run_id,
             "ending": EndingRecord::from(&record.ending),

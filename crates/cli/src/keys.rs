@@ -8,12 +8,13 @@ use cofferdam_store::DataDir;
 use cofferdam_store::bundle::{PublicKey, SigningKey};
 use cofferdam_store::keyring::{self, Holds, KeyRing, ListedKey};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::arguments::Places;
 use crate::arguments::keys::{KeysArgs, KeysVerb, TrustArgs};
 use crate::failure::{self, Failure};
 use crate::history;
-use crate::seal::pretty;
+use crate::terminal::output::document;
 
 pub(crate) fn keys(args: &KeysArgs, places: Places) -> Result<ExitCode, Failure> {
     let dir = history::place(places.data_dir).ok_or_else(nowhere)?;
@@ -38,9 +39,12 @@ pub(crate) fn keys(args: &KeysArgs, places: Places) -> Result<ExitCode, Failure>
             output,
             secret,
         } => return export(&ring, name, output.as_deref(), *secret),
-        KeysVerb::Remove { name } => {
+        KeysVerb::Remove { name, json } => {
             ring.remove(name)?;
-            String::new()
+            match json {
+                true => document("cofferdam.keys/1", &json!({ "removed": name }))?,
+                false => String::new(),
+            }
         }
     };
     failure::print(&text)?;
@@ -76,14 +80,14 @@ fn to_pem(key: &ListedKey) -> Result<String, Failure> {
 
 fn told(key: &ListedKey, json: bool) -> Result<String, Failure> {
     match json {
-        true => pretty(key),
+        true => document("cofferdam.key/1", key),
         false => Ok(format!("{}\n", key.public_key)),
     }
 }
 
 fn list(keys: &[ListedKey], json: bool) -> Result<String, Failure> {
     if json {
-        return pretty(&keys);
+        return document("cofferdam.keys/1", &json!({ "keys": keys }));
     }
     let mut text = String::new();
     let longest = keys.iter().map(|key| key.name.len()).max().unwrap_or(0);

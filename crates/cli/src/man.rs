@@ -1,5 +1,6 @@
-//! `cofferdam man`: the manual page, made from the same grammar as the help.
+//! `cofferdam man`: the manual pages, made from the same grammar as the help.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Command, CommandFactory as _};
@@ -9,17 +10,22 @@ use crate::arguments::{Cli, ManArgs};
 use crate::failure::{self, Failure};
 
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
-    let text = page(&args.command)?;
-    failure::print(&String::from_utf8_lossy(&text))?;
+    let mut command = Cli::command();
+    command.build();
+    match &args.into {
+        Some(dir) => write_all(&command, "cofferdam", dir)?,
+        None => {
+            let text = page(&command, &args.command)?;
+            failure::print(&String::from_utf8_lossy(&text))?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn page(asked: &[String]) -> Result<Vec<u8>, Failure> {
-    let mut command = Cli::command();
-    command.build();
+fn page(command: &Command, asked: &[String]) -> Result<Vec<u8>, Failure> {
     // Pages are named `cofferdam-runs-list`, so people ask for `runs-list` too.
     let names: Vec<&str> = asked.iter().flat_map(|name| name.split('-')).collect();
-    let mut found: &Command = &command;
+    let mut found: &Command = command;
     for name in &names {
         found = found.find_subcommand(name).ok_or_else(|| {
             Failure::problem(
@@ -30,9 +36,27 @@ fn page(asked: &[String]) -> Result<Vec<u8>, Failure> {
         })?;
     }
     let title = ["cofferdam"].iter().chain(&names).copied();
-    let title = title.collect::<Vec<_>>().join("-");
+    render(found, &title.collect::<Vec<_>>().join("-"))
+}
+
+/// A page for the command and for each below it that is not hidden.
+fn write_all(command: &Command, title: &str, dir: &Path) -> Result<(), Failure> {
+    let path = dir.join(format!("{title}.1"));
+    std::fs::write(&path, render(command, title)?).map_err(|error| {
+        let what = format!("cannot write {}", path.display());
+        Failure::io(ErrorCode::OutputWriteFailed, &what, &error)
+    })?;
+    let below = command.get_subcommands().filter(|one| !one.is_hide_set());
+    // `help` is the same text again, for each of them.
+    for one in below.filter(|one| one.get_name() != "help") {
+        write_all(one, &format!("{title}-{}", one.get_name()), dir)?;
+    }
+    Ok(())
+}
+
+fn render(command: &Command, title: &str) -> Result<Vec<u8>, Failure> {
     let mut text = Vec::new();
-    clap_mangen::Man::new(found.clone())
+    clap_mangen::Man::new(command.clone())
         .title(title)
         .render(&mut text)
         .map_err(|error| Failure::io(ErrorCode::Internal, "cannot make the manual page", &error))?;
@@ -44,8 +68,10 @@ mod tests {
     use super::*;
 
     fn shown(asked: &[&str]) -> Option<String> {
+        let mut command = Cli::command();
+        command.build();
         let asked: Vec<String> = asked.iter().map(ToString::to_string).collect();
-        let text = page(&asked).ok()?;
+        let text = page(&command, &asked).ok()?;
         String::from_utf8(text).ok()
     }
 
@@ -58,5 +84,19 @@ mod tests {
         assert!(shown(&[]).is_some_and(|page| page.contains(".TH cofferdam ")));
         assert_eq!(shown(&["runs", "lst"]), None);
         assert_eq!(shown(&["run-"]), None);
+    }
+
+    #[test]
+    fn all_pages_are_written_and_the_hidden_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Cli::command();
+        command.build();
+        write_all(&command, "cofferdam", dir.path()).unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).ok();
+        assert_eq!(read("cofferdam-runs-list.1"), shown(&["runs", "list"]));
+        assert_eq!(read("cofferdam.1"), shown(&[]));
+        assert_eq!(read("cofferdam-wasm-compile.1"), None);
+        assert_eq!(read("cofferdam-help.1"), None);
+        assert!(write_all(&command, "cofferdam", &dir.path().join("absent")).is_err());
     }
 }

@@ -19,6 +19,7 @@ use rustix::fs::OFlags;
 use crate::arguments::keys::CacheArgs;
 use crate::failure::{self, Failure};
 use crate::known::{self, Known, Question};
+use crate::terminal::output;
 
 /// What is to be found out, and how it is told.
 pub(crate) struct Wish<'a> {
@@ -128,17 +129,13 @@ impl Pure {
 }
 
 fn pass_on(record: &RunRecord) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        let what = "cannot write the output";
-        Failure::io(ErrorCode::OutputWriteFailed, what, &error)
-    };
-    let mut stderr = std::io::stderr().lock();
-    let bytes = record.stderr.bytes().unwrap_or_default();
-    stderr.write_all(&bytes).map_err(failed)?;
-    let mut stdout = std::io::stdout().lock();
-    let bytes = record.stdout.bytes().unwrap_or_default();
-    let written = stdout.write_all(&bytes).and_then(|()| stdout.flush());
-    written.map_err(failed)
+    // A reader that has gone away is not worth a message.
+    output::write(
+        &mut std::io::stderr().lock(),
+        &record.stderr.bytes().unwrap_or_default(),
+    )?;
+    output::write_stdout(&record.stdout.bytes().unwrap_or_default())?;
+    Ok(())
 }
 
 /// A terminal is not read: nobody knows when a person has finished.

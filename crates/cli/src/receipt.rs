@@ -19,7 +19,8 @@ use crate::failure::{self, Failure, visible};
 use crate::history;
 use crate::keys::{self, Signer, Trust};
 use crate::seal::document::Document;
-use crate::seal::{open, pretty};
+use crate::seal::open;
+use crate::terminal::output::document;
 
 pub(crate) fn receipt(args: &ReceiptArgs, places: Places) -> Result<ExitCode, Failure> {
     let dir = history::place(places.data_dir);
@@ -187,12 +188,13 @@ fn check(
     }
     let fits = signed.problems.is_empty();
     failure::print(&if json {
-        pretty(&Findings {
+        let findings = Findings {
             fits,
             problems: &signed.problems,
             signed: &signed,
             statement: signed.statement.as_ref(),
-        })?
+        };
+        document("cofferdam.receipt-check/1", &findings)?
     } else {
         in_words(&signed)
     })?;

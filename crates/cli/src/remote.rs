@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::mode::Deed;
 use cofferdam_contract::record::CapturedStream;
 use rustix::event::{PollFd, PollFlags};
@@ -25,6 +25,8 @@ use crate::fleet;
 use crate::policy;
 use crate::seal::document::Document;
 use crate::seal::{open, pretty};
+use crate::terminal::output::{self, Reader};
+use crate::terminal::waiting::Waiting;
 use events::Events;
 
 /// Longer than any answer of ours.
@@ -51,7 +53,9 @@ pub(crate) fn submit(args: &SubmitArgs, places: Places) -> Result<ExitCode, Fail
     if value.get("digest").is_some() {
         // Nothing is sent that would be refused there.
         open(&document)?;
+        let waiting = Waiting::on("waiting for the daemon");
         let envelope = server.post("/v1/payloads", &value)?;
+        drop(waiting);
         failure::print(&pretty(&envelope)?)?;
         return Ok(match envelope["status"].as_str() {
             Some("SUCCESS") => ExitCode::SUCCESS,
@@ -62,7 +66,9 @@ pub(crate) fn submit(args: &SubmitArgs, places: Places) -> Result<ExitCode, Fail
     if let Some(members) = work.as_object_mut() {
         members.insert("wait".to_owned(), json!(args.wait));
     }
+    let waiting = Waiting::on("waiting for the daemon");
     let run = server.post("/v1/runs", &work)?;
+    drop(waiting);
     failure::print(&pretty(&run)?)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -78,8 +84,15 @@ pub(crate) fn watch(args: &WatchArgs, places: Places) -> Result<ExitCode, Failur
     let mut status = String::new();
     for event in Events::new(BufReader::new(events.into_body().into_reader())) {
         let event = event?;
+        if args.json {
+            let line =
+                json!({ "schema": "cofferdam.event/1", "event": event.name, "data": event.data });
+            if output::write_stdout(format!("{line}\n").as_bytes())? == Reader::Gone {
+                return Ok(ExitCode::from(codes::EXIT_CANCELED));
+            }
+        }
         match event.name.as_str() {
-            "output" => show(&event.data),
+            "output" if !args.json => show(&event.data),
             "end" => {
                 let said = event.data["status"].as_str();
                 said.unwrap_or_default().clone_into(&mut status);
@@ -232,6 +245,17 @@ impl<'a> Server<'a> {
         })
     }
 
+    /// Nobody answers there.
+    fn is_away(&self, error: &ureq::Error) -> Failure {
+        let why = error.to_string();
+        let message = format!(
+            "no daemon answers at {}: {}; start one with `cofferdam serve`, or name another with --server",
+            self.args.server,
+            why.strip_prefix("io: ").unwrap_or(&why)
+        );
+        Failure::new(ErrorCode::ServerUnreachable, message)
+    }
+
     fn address(&self, path: &str) -> String {
         format!("{}{path}", self.args.server.trim_end_matches('/'))
     }
@@ -241,9 +265,7 @@ impl<'a> Server<'a> {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let response = request
-            .call()
-            .map_err(|error| unreachable(&error.to_string()))?;
+        let response = request.call().map_err(|error| self.is_away(&error))?;
         if response.status().is_success() {
             Ok(response)
         } else {
@@ -254,7 +276,7 @@ impl<'a> Server<'a> {
     /// Whether a daemon of ours answers, well or not: one that is busy starting is there too, and says itself what it does not take.
     fn is_there(&self) -> Result<(), Failure> {
         let asked = self.agent.get(self.address("/health")).call();
-        let answer = asked.map_err(|error| unreachable(&error.to_string()))?;
+        let answer = asked.map_err(|error| self.is_away(&error))?;
         match body(answer)?["status"].as_str() {
             Some(_) => Ok(()),
             None => Err(unreachable("somebody else answers there")),
@@ -273,9 +295,7 @@ impl<'a> Server<'a> {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let response = request
-            .send(bytes)
-            .map_err(|error| unreachable(&error.to_string()))?;
+        let response = request.send(bytes).map_err(|error| self.is_away(&error))?;
         let is_good = response.status().is_success();
         let answer = body(response)?;
         if is_good {

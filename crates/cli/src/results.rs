@@ -10,22 +10,26 @@ use crate::arguments::keys::{ResultsArgs, ResultsVerb};
 use crate::failure::{self, Failure};
 use crate::history;
 use crate::keys::nowhere;
-use crate::seal::pretty;
 use crate::terminal::amount;
+use crate::terminal::output::document;
 use crate::terminal::text::safe;
+
+const SCHEMA: &str = "cofferdam.results/1";
 
 pub(crate) fn results(args: &ResultsArgs, places: Places) -> Result<ExitCode, Failure> {
     let dir = history::place(places.data_dir).ok_or_else(nowhere)?;
     let results = Results::open(&dir, DEFAULT_BYTES)?;
     let text = match &args.verb {
-        ResultsVerb::List { json: true } => pretty(&results.list())?,
+        ResultsVerb::List { json: true } => {
+            document(SCHEMA, &json!({ "answers": results.list() }))?
+        }
         ResultsVerb::List { json: false } => table(&results.list()),
-        ResultsVerb::Stats { json: true } => pretty(&results.stats())?,
+        ResultsVerb::Stats { json: true } => document(SCHEMA, &results.stats())?,
         ResultsVerb::Stats { json: false } => in_words(&results.stats()),
         ResultsVerb::Clear { json } => {
             let removed = results.clear()?;
             match json {
-                true => pretty(&json!({ "removed": removed }))?,
+                true => document(SCHEMA, &json!({ "removed": removed }))?,
                 false => format!("removed {}\n", amount::count(removed, "answer")),
             }
         }

@@ -30,6 +30,7 @@ use crate::language::{self, Prepared};
 use crate::policy;
 use crate::pure::{self, Pure, Wish};
 use crate::rootfs;
+use crate::terminal::waiting::Waiting;
 use crate::wasm;
 
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
@@ -172,7 +173,10 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
         recording,
         usage: None,
     };
+    // What a program prints meanwhile is the terminal's own.
+    let waiting = (json || pure_run.is_some()).then(|| Waiting::on("running"));
     let record = backends.run(None, &asked, grant, streams, &host)?;
+    drop(waiting);
     if let Some(run) = &pure_run {
         run.ran(&record, &about)?;
     }

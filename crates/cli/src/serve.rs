@@ -11,10 +11,11 @@ use cofferdam_contract::problem::Problems;
 use cofferdam_contract::request::BackendName;
 use cofferdam_contract::units::Cap;
 use cofferdam_server::config::{Callbacks, FrontDoorConfig, Images, Remembrance, TokenSource};
-use cofferdam_server::tokens::{NewToken, Scope, TokenError, TokenFile};
+use cofferdam_server::tokens::{NewToken, Scope, Token, TokenError, TokenFile};
 use cofferdam_server::{Config, Server, StartError};
 use cofferdam_store::sift::redact::Rules;
 use cofferdam_store::{DataDir, data_dir};
+use serde_json::{Value, json};
 
 use crate::arguments::Places;
 use crate::arguments::fleet::FrontDoorArgs;
@@ -24,6 +25,7 @@ use crate::failure::{self, Failure};
 use crate::fleet::way;
 use crate::history;
 use crate::policy;
+use crate::terminal::output::document;
 
 pub(crate) fn serve(args: &ServeArgs, places: Places) -> Result<ExitCode, Failure> {
     let (named, mode) = (places.config.clone(), places.mode);
@@ -77,6 +79,9 @@ fn configured(
         policy::refuse(mode, [Deed::Run(config.runs.images.place.backend())])?;
     }
     config.front_door = front_door(&args.front_door, mode)?;
+    if config.front_door.is_some() {
+        leave_to_workers(&merged.serve)?;
+    }
     config.runs.mode = mode;
     config.callbacks.policy.mode = mode;
     Ok((config, rest.log))
@@ -96,6 +101,24 @@ fn front_door(
         replicas: args.fleet_replicas,
         audit_rate: args.fleet_audit_rate,
     }))
+}
+
+/// Which addresses and which proxy lead to a host only the worker knows that goes there: what cannot be passed on is not accepted either.
+fn leave_to_workers(settings: &ServeSettings) -> Result<(), Failure> {
+    let nearby = settings.text(ServeKey::NetPrivate);
+    let proxy = settings.text(ServeKey::NetProxy);
+    for (flag, said) in [
+        ("--net-private", nearby.filter(|said| *said != "refuse")),
+        ("--net-proxy", proxy),
+    ] {
+        if let Some(said) = said {
+            let fix = format!(
+                "does not reach the workers of a fleet; leave it out here, and say it to each of them: `cofferdam worker --net … {flag} …`"
+            );
+            return Err(Failure::problem(flag, said, fix).with_code(ErrorCode::ConfigInvalid));
+        }
+    }
+    Ok(())
 }
 
 /// Containers are made as the configuration says, where there are any.
@@ -170,6 +193,8 @@ fn callbacks(settings: &ServeSettings, config: &mut Callbacks) -> Result<(), Fai
     Ok(())
 }
 
+const TOKENS: &str = "cofferdam.tokens/1";
+
 pub(crate) fn token(args: TokenArgs, places: Places) -> Result<ExitCode, Failure> {
     let file = TokenFile::of(&data_dir_of(places)?);
     match args.verb {
@@ -178,6 +203,7 @@ pub(crate) fn token(args: TokenArgs, places: Places) -> Result<ExitCode, Failure
             scope,
             max_running,
             max_queued,
+            json,
         } => {
             let new = NewToken {
                 name,
@@ -185,27 +211,22 @@ pub(crate) fn token(args: TokenArgs, places: Places) -> Result<ExitCode, Failure
                 max_running,
                 max_queued,
             };
-            let (_, secret) = file.create(new).map_err(token_failure)?;
-            failure::print(&format!("{}\n", secret.reveal()))?;
+            let (token, secret) = file.create(new).map_err(token_failure)?;
+            failure::print(&match json {
+                true => {
+                    let mut told = shown(&token);
+                    told["secret"] = json!(secret.reveal());
+                    document(TOKENS, &told)?
+                }
+                false => format!("{}\n", secret.reveal()),
+            })?;
         }
         TokenVerb::List { json } => {
             let tokens = file.list().map_err(token_failure)?;
             let mut text = String::new();
             if json {
-                let shown: Vec<_> = tokens
-                    .iter()
-                    .map(|token| {
-                        serde_json::json!({
-                            "id": token.id,
-                            "name": token.name,
-                            "scopes": token.scopes,
-                            "max_running": token.max_running,
-                            "max_queued": token.max_queued,
-                            "created_at": token.created_at,
-                        })
-                    })
-                    .collect();
-                text = crate::seal::pretty(&shown)?;
+                let shown: Vec<_> = tokens.iter().map(shown).collect();
+                text = document(TOKENS, &json!({ "tokens": shown }))?;
             } else {
                 for token in tokens {
                     let scopes: Vec<_> = token.scopes.iter().map(|scope| scope.as_str()).collect();
@@ -220,11 +241,26 @@ pub(crate) fn token(args: TokenArgs, places: Places) -> Result<ExitCode, Failure
             }
             failure::print(&text)?;
         }
-        TokenVerb::Revoke { token } => {
+        TokenVerb::Revoke { token, json } => {
             file.revoke(&token).map_err(token_failure)?;
+            if json {
+                failure::print(&document(TOKENS, &json!({ "revoked": token }))?)?;
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Without what is kept of its secret.
+fn shown(token: &Token) -> Value {
+    json!({
+        "id": token.id,
+        "name": token.name,
+        "scopes": token.scopes,
+        "max_running": token.max_running,
+        "max_queued": token.max_queued,
+        "created_at": token.created_at,
+    })
 }
 
 fn data_dir_of(places: Places) -> Result<DataDir, Failure> {

@@ -10,6 +10,7 @@ use cofferdam_contract::mode::NetworkReach;
 use cofferdam_contract::network::Network;
 use cofferdam_contract::output_class::{Difference, Side};
 use cofferdam_contract::problem::{Problem, Problems};
+use cofferdam_contract::request::Gpus;
 use cofferdam_contract::seal::Sealed;
 use cofferdam_contract::verdict::Violation;
 use cofferdam_store::DataDir;
@@ -27,7 +28,9 @@ use crate::policy;
 use crate::receipt::{self, Signed};
 use crate::rootfs;
 use crate::seal::document::Document;
-use crate::seal::{open, pretty};
+use crate::seal::open;
+use crate::terminal::output;
+use crate::terminal::waiting::Waiting;
 
 pub(crate) fn verify(args: &VerifyArgs, places: Places) -> Result<ExitCode, Failure> {
     if args.payload == args.envelope && args.payload.as_os_str() == "-" {
@@ -66,7 +69,7 @@ pub(crate) fn verify(args: &VerifyArgs, places: Places) -> Result<ExitCode, Fail
         }
     };
     failure::print(&if args.json {
-        pretty(&findings)?
+        output::document("cofferdam.verification/1", &findings)?
     } else {
         lines(&findings)
     })?;
@@ -150,8 +153,10 @@ fn rerun(
     let worker = execute::Worker {
         id: "verifier",
         seed: execute::seed(args.fixed, sealed)?,
+        gpus: &Gpus::None,
         cancel: None,
     };
+    let _waiting = Waiting::on("running the payload again");
     let (ours, _) = execute::answer(
         sealed,
         (place, &Network::Denied),

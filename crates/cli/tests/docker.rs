@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use cofferdam_testkit::docker::{Dockerd, IMAGE, pack, put_busybox, skip, succeed, until};
 use cofferdam_testkit::registry::Registry;
+use cofferdam_testkit::shape;
 use serde_json::{Value, json};
 
 /// The binary with a place of its own for everything.
@@ -44,7 +45,7 @@ impl Place {
     fn json(&self, args: &[&str]) -> Value {
         let output = self.run(args);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{stderr}"))
+        shape::read(args, &output.stdout).unwrap_or_else(|| panic!("{stderr}"))
     }
 }
 
@@ -133,7 +134,7 @@ fn what_containers_are_told_comes_from_files_variables_and_flags() {
     let record = place.json(&["--config", config, "run", "--json", "--", "true"]);
     assert_eq!(record["isolation"]["image"], IMAGE, "{record:#}");
     let shown = place.json(&["--config", config, "config", "show", "--json"]);
-    let rows = shown.as_array().unwrap();
+    let rows = shown["settings"].as_array().unwrap();
     let row = |name: &str| rows.iter().find(|row| row["setting"] == name).unwrap();
     assert_eq!(row("sandbox.docker.image")["value"], IMAGE);
     assert_eq!(row("sandbox.limits.memory")["value"], "64 MiB");
@@ -275,7 +276,7 @@ fn a_pull_shows_a_bar_on_a_terminal_and_only_there() {
     };
     let seen = terminal.output().unwrap();
     let seen = text(&seen.stdout);
-    assert!(seen.contains("pulling [") && seen.contains("#"), "{seen}");
+    assert!(seen.contains("pulling ") && seen.contains("[#"), "{seen}");
     assert!(seen.contains("@sha256:"), "{seen}");
 
     daemon.docker(&["rmi", &name]);
@@ -284,7 +285,7 @@ fn a_pull_shows_a_bar_on_a_terminal_and_only_there() {
     let pulled: Value = serde_json::from_slice(&quiet.stdout).unwrap();
     assert_eq!(pulled["names"], json!([name]));
     let listed = place.json(&["images", "list", "--json"]);
-    assert_eq!(listed.as_array().unwrap().len(), 2, "{listed:#}");
+    assert_eq!(listed["images"].as_array().unwrap().len(), 2, "{listed:#}");
     let table = text(&place.run(&["images", "list"]).stdout);
     assert!(
         table.contains(IMAGE) && table.contains("PINNED AS"),

@@ -26,6 +26,9 @@ fn guest_with_cgroup2_and_an_old_kernel_keeps_every_promise() {
     root_group(&told);
     service(&told);
     delegated(&told);
+    warm(&told, "service_warm");
+    copies(&told);
+    warm(&told, "delegated_warm");
     session(&told);
     workspaces(&told);
     old_kernel(&told);
@@ -135,6 +138,63 @@ fn delegated(told: &Told) {
     });
     told.check("delegated_without_cpu_fraction", |case| {
         case.refused("limit.unenforceable");
+    });
+}
+
+/// Runs in sandboxes that stood before, whose processes entered their groups by themselves. Where anything of them was left after the daemon's end, all of these fail.
+fn warm(told: &Told, daemon: &str) {
+    let stopped = |name: &str, cause: &str| {
+        told.check(&format!("{daemon}_{name}"), |case| {
+            let ending = case.record()["ending"].clone();
+            let expected = (&json!("stopped"), &json!(cause));
+            assert_eq!((&ending["kind"], &ending["cause"]), expected);
+        });
+    };
+    let exited = |name: &str, figure: &str, [least, most]: [u64; 2]| {
+        told.check(&format!("{daemon}_{name}"), |case| {
+            let record = case.record();
+            assert_eq!(record["exit_code"], 0, "{record:#}");
+            within(&record, figure, least, most);
+        });
+    };
+    told.check(&format!("{daemon}_plain"), |case| {
+        let record = case.record();
+        assert_eq!(record["stdout"]["data"], "1000\n");
+        assert_eq!(enforcers(&record)[..3], ["cgroup2"; 3]);
+    });
+    stopped("memory_hog", "memory");
+    exited("memory_enough", "memory_peak_bytes", [24 * MIB, 32 * MIB]);
+    stopped("fork_bomb", "processes");
+    exited("forks_not_at_all", "processes_peak", [1, 1]);
+    exited("forks_to_the_limit", "processes_peak", [16, 16]);
+    stopped("cpu_burners", "cpu_time");
+    // One that waited for half a minute is built anew, on a machine that is so slow.
+    told.check(&format!("{daemon}_taken"), |case| {
+        let taken: Vec<u32> = case.out.iter().map(|line| line.parse().unwrap()).collect();
+        assert!(matches!(taken[..], [5..=7]), "{taken:?} of 7");
+    });
+    told.check(&format!("{daemon}_failed"), |case| {
+        assert_eq!(case.out, ["0"])
+    });
+}
+
+/// Copies of an interpreter, in groups that they have entered by themselves.
+fn copies(told: &Told) {
+    let is_copy = |record: &Value| {
+        let start = &record["isolation"]["start"];
+        assert_eq!(start, "copy of a waiting python3", "{record:#}");
+        assert_eq!(enforcers(record)[..3], ["cgroup2"; 3]);
+    };
+    told.check("service_warm_copy", |case| {
+        let record = case.record();
+        is_copy(&record);
+        assert_eq!(record["stdout"]["data"], "1000\n");
+        within(&record, "processes_peak", 1, 1);
+    });
+    told.check("service_warm_copy_hog", |case| {
+        let record = case.record();
+        is_copy(&record);
+        assert_eq!(record["ending"]["cause"], "memory", "{record:#}");
     });
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use cofferdam_testkit::docker::{Dockerd, IMAGE};
 use cofferdam_testkit::registry::Registry;
+use cofferdam_testkit::shape;
 use serde_json::{Value, json};
 
 /// The binary with a place of its own for everything, as root or as an ordinary user.
@@ -96,7 +97,7 @@ impl Place {
     fn json(&self, args: &[&str]) -> Value {
         let output = self.run(args);
         let stderr = text(&output.stderr);
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {stderr}"))
+        shape::read(args, &output.stdout).unwrap_or_else(|| panic!("{args:?}: {stderr}"))
     }
 
     fn at(&self, name: &str) -> String {
@@ -232,7 +233,11 @@ fn an_image_says_how_a_program_starts_and_flags_say_it_better() {
     let root = Place::new(NO_DAEMON);
     for place in [&root, &ordinary] {
         let imported = place.json(&["images", "import", &file, "--json"]);
-        assert_eq!(imported[0]["names"], json!(["starts:1"]), "{imported:#}");
+        assert_eq!(
+            imported["images"][0]["names"],
+            json!(["starts:1"]),
+            "{imported:#}"
+        );
         assert_eq!(
             place.succeed(&["run", "--image", "starts:1"]),
             "entered by default\n"
@@ -334,7 +339,7 @@ fn ours_are_built_by_the_daemon_over_any_base() {
         "VERSION=7",
         "--json",
     ]);
-    let names: Vec<&str> = built
+    let names: Vec<&str> = built["images"]
         .as_array()
         .unwrap()
         .iter()
@@ -374,7 +379,7 @@ fn a_directory_is_built_by_the_daemon_and_runs_in_every_backend() {
     );
     fs::write(context.join("Dockerfile"), dockerfile).unwrap();
     let dir = context.to_str().unwrap();
-    let output = place.run(&["images", "build", dir, "--tag", "tool:2", "--no-cache"]);
+    let output = place.run(&["images", "build", dir, "--name", "tool:2", "--no-cache"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(
         text(&output.stdout).starts_with("tool:2  "),
@@ -417,7 +422,7 @@ fn a_directory_is_built_by_the_daemon_and_runs_in_every_backend() {
         "input.invalid",
         "neither a directory nor one of ours",
     );
-    let output = place.run(&["images", "build", "--tag", "x"]);
+    let output = place.run(&["images", "build", "--name", "x"]);
     refused(&output, "input.invalid", "name one of them");
     daemon.assert_clean();
 }
@@ -430,7 +435,7 @@ fn both_stores_are_listed_and_cleared() {
     let place = Place::new(&daemon.endpoint());
     place.succeed(&["images", "import", "--docker", IMAGE, "--name", "mine:1"]);
     let listed = place.json(&["images", "list", "--json"]);
-    let seen: Vec<(&str, &str)> = listed
+    let seen: Vec<(&str, &str)> = listed["images"]
         .as_array()
         .unwrap()
         .iter()
@@ -456,16 +461,18 @@ fn both_stores_are_listed_and_cleared() {
     let pruned = place.json(&["images", "prune", "--unused", "--store", "native", "--json"]);
     assert!(pruned["freed_bytes"].as_u64().unwrap() > 0, "{pruned:#}");
     let listed = place.json(&["images", "list", "--json"]);
-    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed:#}");
+    assert_eq!(listed["images"].as_array().unwrap().len(), 1, "{listed:#}");
     place.succeed(&["images", "rm", IMAGE]);
-    assert_eq!(place.json(&["images", "list", "--json"]), json!([]));
+    let listed = place.json(&["images", "list", "--json"]);
+    assert_eq!(listed["images"], json!([]));
     let output = place.run(&["images", "rm", "--store", "native", "mine:1"]);
     refused(&output, "backend.unavailable", "there is no image");
 
     // Without a daemon ours are still there, and somebody is told.
     let alone = Place::new(NO_DAEMON);
     let output = alone.run(&["images", "list", "--json"]);
-    assert_eq!(text(&output.stdout).trim(), "[]");
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(listed["images"], json!([]));
     assert!(
         text(&output.stderr).contains("are not shown"),
         "{}",

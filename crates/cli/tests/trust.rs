@@ -61,6 +61,7 @@ fn keys_are_made_listed_shown_exported_imported_and_removed_and_never_printed() 
     let secret = fs::read_to_string(&file).unwrap();
     let secret = secret.lines().nth(1).unwrap();
     let listed: Value = serde_json::from_str(&desk.ok(&["keys", "list", "--json"])).unwrap();
+    let listed = &listed["keys"];
     assert_eq!(listed[0]["name"], "work");
     assert_eq!(listed[0]["holds"], "secret");
     assert_eq!(listed[0]["public_key"], public.trim());
@@ -543,6 +544,7 @@ fn known_answers_are_listed_counted_and_cleared() {
     let ask = || desk.ok(&["run", "--pure", "--stdin", "none", "--", "date", "+%s%N"]);
     let first = ask();
     let listed: Value = serde_json::from_str(&desk.ok(&["results", "list", "--json"])).unwrap();
+    let listed = &listed["answers"];
     assert_eq!(listed.as_array().unwrap().len(), 1);
     assert_eq!(listed[0]["about"], "date +%s%N");
     assert!(desk.ok(&["results", "list"]).contains("date +%s%N"));

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::words;
 use crate::terminal::time::{self, Moment};
 
 /// Write runs with their output and artifacts to one file that another machine can import.
@@ -21,30 +22,24 @@ pub(crate) struct ExportArgs {
         conflicts_with = "runs"
     )]
     pub(crate) last: Option<usize>,
-    /// Runs that began after this: `1h`, `2d` ago, or a date or time.
-    #[arg(long, value_name = "TIME", help_heading = "Which runs", conflicts_with = "runs", value_parser = time::moment)]
+    #[arg(help = words::SINCE, long, value_name = "TIME", help_heading = "Which runs", conflicts_with = "runs", value_parser = time::moment)]
     pub(crate) since: Option<Moment>,
-    /// Runs that began before this.
-    #[arg(long, value_name = "TIME", help_heading = "Which runs", conflicts_with = "runs", value_parser = time::moment)]
+    #[arg(help = words::UNTIL, long, value_name = "TIME", help_heading = "Which runs", conflicts_with = "runs", value_parser = time::moment)]
     pub(crate) until: Option<Moment>,
-    /// Every run.
-    #[arg(long, help_heading = "Which runs", conflicts_with_all = ["runs", "last", "since", "until"])]
+    #[arg(help = words::ALL, long, help_heading = "Which runs", conflicts_with_all = ["runs", "last", "since", "until"])]
     pub(crate) all: bool,
 
-    /// The file to write, by custom `*.cofferdam.zip`.
-    #[arg(long, short, value_name = "FILE")]
+    /// Where it goes; nothing that is there is overwritten.
+    #[arg(help_heading = "Bundle", long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
-    /// Leave the contents of artifacts out.
-    #[arg(long)]
+    #[arg(help_heading = "Bundle", help = words::NO_ARTIFACTS, long)]
     pub(crate) no_artifacts: bool,
-    /// Sign with this Ed25519 key: a name that `cofferdam keys list` shows, or a key file.
-    #[arg(long, value_name = "KEY")]
+    #[arg(help_heading = "Bundle", help = words::SIGN, long, value_name = "KEY")]
     pub(crate) sign: Option<PathBuf>,
-    /// Replace the file if it exists.
-    #[arg(long)]
+    /// Overwrite what is there all the same.
+    #[arg(help_heading = "Bundle", long)]
     pub(crate) force: bool,
-    /// Print what was written as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -54,8 +49,7 @@ pub(crate) struct ExportArgs {
 pub(crate) struct ImportArgs {
     /// The bundle.
     pub(crate) bundle: PathBuf,
-    /// Check everything and say what would come in, without writing.
-    #[arg(long)]
+    #[arg(help = words::DRY_RUN, long)]
     pub(crate) dry_run: bool,
     /// Keep our own version of a run that is here already and differs; without this, that is an error.
     #[arg(long)]
@@ -66,8 +60,7 @@ pub(crate) struct ImportArgs {
     /// Refuse a bundle that this public key did not sign. Any of several.
     #[arg(long, value_name = "PUBLIC_KEY")]
     pub(crate) trust: Vec<String>,
-    /// Print what came in as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -84,26 +77,23 @@ pub(crate) enum AuditVerb {
     /// Check every entry and every run against its entry. Exit code 0 when all is as it was written, 1 when it is not.
     #[command(after_long_help = "Example:\n  cofferdam audit verify --json")]
     Verify {
-        /// Print the findings as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// List the entries, newest first.
     #[command(after_long_help = "Example:\n  cofferdam audit list --limit 20")]
     List {
-        /// At most this many.
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(help = words::LIMIT, long, value_name = "N", default_value_t = 50)]
         limit: usize,
         /// Only entries before this number: the next page.
         #[arg(long, value_name = "SEQ")]
         before: Option<u64>,
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
 }
 
-/// Make and show the keys that bundles are signed with.
+/// Make and show keys in files of your choice; `cofferdam keys` keeps them by name.
 #[derive(Debug, Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct KeyArgs {
@@ -118,9 +108,17 @@ pub(crate) enum KeyVerb {
     New {
         /// The file to write; it must not exist.
         file: PathBuf,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
     },
     /// Print the public half of a key.
-    Show { file: PathBuf },
+    #[command(after_long_help = "Example:\n  cofferdam key show ~/.config/cofferdam/export.key")]
+    Show {
+        /// The file that holds the key.
+        file: PathBuf,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
+    },
 }
 
 const EXPORT_EXAMPLES: &str = "\

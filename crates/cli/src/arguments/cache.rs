@@ -7,6 +7,8 @@ use clap::{Args, Subcommand};
 use cofferdam_contract::units::parse_duration;
 use cofferdam_project::Cache;
 
+use super::words;
+
 /// What package managers keep between runs.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
@@ -25,21 +27,26 @@ pub(crate) struct CacheArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheVerb {
     /// List them with size, last use, and whether a run uses them now.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam cache list\n  cofferdam cache list npm --json"
+    )]
     List(WhichCaches),
     /// Sum them up by tool.
+    #[command(after_long_help = "Example:\n  cofferdam cache stats")]
     Stats(WhichCaches),
     /// Remove them, and say how much that freed.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam cache clear npm pip --dry-run\n  cofferdam cache clear --all --older-than 30d"
+    )]
     Clear {
         #[command(flatten)]
         which: WhichCaches,
-        /// Of every tool.
-        #[arg(long, conflicts_with = "tools")]
+        #[arg(help_heading = "Which caches", help = words::ALL, long, conflicts_with = "tools")]
         all: bool,
         /// Only what no run has used for so long: `12h`, `30d`.
-        #[arg(long, value_name = "TIME", value_parser = age)]
+        #[arg(help_heading = "Which caches", long, value_name = "TIME", value_parser = age)]
         older_than: Option<Duration>,
-        /// Only say what would be removed.
-        #[arg(long)]
+        #[arg(help_heading = "Which caches", help = words::DRY_RUN, long)]
         dry_run: bool,
     },
 }
@@ -51,13 +58,11 @@ pub(crate) struct WhichCaches {
     #[arg(value_name = "TOOL", value_parser = tool)]
     pub(crate) tools: Vec<Cache>,
     /// Only those of this project.
-    #[arg(long, value_name = "PATH")]
+    #[arg(help_heading = "Which caches", long, value_name = "PATH")]
     pub(crate) project: Option<PathBuf>,
-    /// Only those in this directory, as `--cache-dir` of other verbs names it.
-    #[arg(long, value_name = "DIR", conflicts_with = "project")]
+    #[arg(help_heading = "Which caches", help = words::CACHE_DIR, long, value_name = "DIR", conflicts_with = "project")]
     pub(crate) cache_dir: Option<PathBuf>,
-    /// Print as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 

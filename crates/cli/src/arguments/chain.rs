@@ -1,5 +1,6 @@
 //! The grammar of the verbs about bonds on a chain.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,43 +8,44 @@ use clap::{Args, Subcommand};
 use cofferdam_chain::{Address, B256, U256};
 use cofferdam_contract::units::parse_duration;
 
+use super::words;
 use crate::execute;
 
 /// Bonds on an EVM chain: the contract that holds them, and what was decided about workers.
 #[derive(Debug, Args)]
 #[command(subcommand_required = true, arg_required_else_help = true, after_long_help = EXAMPLES)]
 pub(crate) struct ChainArgs {
-    /// The node, by JSON-RPC over HTTP.
+    /// A node, by JSON-RPC over HTTP. Without it, the chain that lives in the data directory.
     #[arg(
+        help_heading = "Chain",
         long,
         value_name = "URL",
         env = "COFFERDAM_CHAIN_RPC",
-        default_value = "http://127.0.0.1:8545",
         hide_env_values = true,
         global = true
     )]
-    pub(crate) rpc: String,
-    /// The contract, for every verb but `deploy` and `key`.
+    pub(crate) rpc: Option<String>,
     #[arg(
+        help_heading = "Chain",
+        help = words::CONTRACT,
         long,
         value_name = "ADDRESS",
         env = "COFFERDAM_CHAIN_CONTRACT",
         global = true
     )]
     pub(crate) contract: Option<Address>,
-    /// A file with the key that signs, readable by you alone. The key itself may also stand in COFFERDAM_CHAIN_KEY; it is never an argument.
+    /// A file with the key that signs, readable by you alone. The key itself may also stand in COFFERDAM_CHAIN_KEY; it is never an argument. On the chain of the data directory its owner signs where nobody is named.
     #[arg(
+        help_heading = "Chain",
         long,
         value_name = "FILE",
         env = "COFFERDAM_CHAIN_KEY_FILE",
         global = true
     )]
     pub(crate) key_file: Option<PathBuf>,
-    /// At most this for each unit of gas: `40gwei`.
-    #[arg(long, value_name = "AMOUNT", value_parser = fee, global = true)]
+    #[arg(help_heading = "Chain", help = words::MAX_FEE, long, value_name = "AMOUNT", value_parser = fee, global = true)]
     pub(crate) max_fee: Option<u128>,
-    /// Print as JSON.
-    #[arg(long, global = true)]
+    #[arg(long, help = words::JSON, help_heading = "Output", global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) verb: ChainVerb,
@@ -52,99 +54,165 @@ pub(crate) struct ChainArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ChainVerb {
     /// Make a key in a new file and print its account.
-    Key { file: PathBuf },
+    #[command(after_long_help = "Example:\n  cofferdam chain key owner.key")]
+    Key {
+        /// The file to write; it must not exist.
+        file: PathBuf,
+    },
     /// Put the contract on the chain. Whoever signs owns it.
+    #[command(
+        after_long_help = "Example:\n  cofferdam chain deploy --key-file owner.key --rpc http://127.0.0.1:8545"
+    )]
     Deploy {
         /// Who gets the protocol's part of what is slashed [default: the owner].
-        #[arg(long, value_name = "ADDRESS")]
+        #[arg(help_heading = "Terms", long, value_name = "ADDRESS")]
         treasury: Option<Address>,
         /// The protocol's part of what is slashed; the rest is for those who found out.
-        #[arg(long, value_name = "RATE", default_value = "50%", value_parser = share)]
+        #[arg(help_heading = "Terms", long, value_name = "RATE", default_value = "50%", value_parser = share)]
         protocol_share: u16,
         /// How long a withdrawal must be announced before; longer than any job takes.
-        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = delay)]
+        #[arg(help_heading = "Terms", long, value_name = "TIME", default_value = "7d", value_parser = delay)]
         withdrawal_delay: u64,
         /// Who may settle from the beginning. Can be given more than once.
-        #[arg(long, value_name = "ADDRESS")]
+        #[arg(help_heading = "Terms", long, value_name = "ADDRESS")]
         settler: Vec<Address>,
     },
+    /// Serve the chain of the data directory by JSON-RPC on this machine: to workers with a data directory of their own, and to other tools. It begins where there is none.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam chain node\n  cofferdam chain node --listen 127.0.0.1:0 --json"
+    )]
+    Node {
+        /// Where to listen, on this machine only; port 0 takes a free one and says which.
+        #[arg(
+            help_heading = "Chain",
+            long,
+            value_name = "ADDRESS:PORT",
+            default_value = "127.0.0.1:8545"
+        )]
+        listen: SocketAddr,
+    },
+    /// Give money to an account.
+    #[command(
+        after_long_help = "Example:\n  cofferdam chain give 0x90F79bf6EB2c4f870365E785982E1f101E93b906 1ether"
+    )]
+    Give {
+        /// Who gets it.
+        account: Address,
+        /// `0.5ether`, `20gwei`, `100wei`.
+        #[arg(value_parser = amount)]
+        amount: U256,
+    },
     /// The contract and what waits to be settled, or how one account stands.
-    Status { account: Option<Address> },
+    #[command(
+        after_long_help = "Examples:\n  cofferdam chain status\n  cofferdam chain status 0x90F79bf6EB2c4f870365E785982E1f101E93b906 --json"
+    )]
+    Status {
+        /// Only this one; the contract without it.
+        account: Option<Address>,
+    },
     /// Add to the bond of the account that signs.
+    #[command(
+        after_long_help = "Example:\n  cofferdam chain stake 0.5ether --worker w1 --key-file w1.key"
+    )]
     Stake {
         /// `0.5ether`, `20gwei`, `100wei`.
         #[arg(value_parser = amount)]
         amount: U256,
         /// The worker that it stands for: the name of one whose key is in this data directory, or its public key.
-        #[arg(long, value_name = "NAME|KEY")]
+        #[arg(help_heading = "Bond", long, value_name = "NAME|KEY")]
         worker: String,
     },
     /// Say that so much is to leave; `--take` takes it when the delay has passed.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam chain withdraw 0.1ether\n  cofferdam chain withdraw --take"
+    )]
     Withdraw {
+        /// `0.5ether`, `20gwei`, `100wei`.
         #[arg(value_parser = small_amount, required_unless_present_any = ["take", "cancel"], conflicts_with_all = ["take", "cancel"])]
         amount: Option<u128>,
         /// Take what was announced.
-        #[arg(long, conflicts_with = "cancel")]
+        #[arg(help_heading = "Bond", long, conflicts_with = "cancel")]
         take: bool,
         /// Leave it where it is after all.
-        #[arg(long)]
+        #[arg(help_heading = "Bond", long)]
         cancel: bool,
     },
     /// Take the share that the account that signs has in what was slashed of others.
+    #[command(after_long_help = "Example:\n  cofferdam chain claim --key-file w1.key")]
     Claim,
     /// Let a job use the network; a settler may.
+    #[command(after_long_help = "Example:\n  cofferdam chain permit payload.json --for 2h")]
     Permit {
         #[command(flatten)]
         job: JobArg,
-        /// For how long.
-        #[arg(long = "for", value_name = "TIME", default_value = "1d", value_parser = delay)]
+        #[arg(help_heading = "Job", help = words::FOR, long = "for", value_name = "TIME", default_value = "1d", value_parser = delay)]
         time: u64,
         /// Take it back.
-        #[arg(long)]
+        #[arg(help_heading = "Job", long)]
         revoke: bool,
     },
-    /// Bind a part of a worker's bond to a job; a settler may.
+    /// Bind a part of a worker's bond to a job; a settler may. When its time is over, everybody may release it.
+    #[command(
+        after_long_help = "Example:\n  cofferdam chain lock payload.json 0x90F79bf6EB2c4f870365E785982E1f101E93b906 0.1ether"
+    )]
     Lock {
         #[command(flatten)]
         job: JobArg,
+        /// The account whose bond it is.
         worker: Address,
+        /// `0.5ether`, `20gwei`, `100wei`.
         #[arg(value_parser = small_amount)]
         amount: u128,
-        /// After this time everybody may release it.
-        #[arg(long = "for", value_name = "TIME", default_value = "7d", value_parser = delay)]
+        #[arg(help_heading = "Job", help = words::FOR, long = "for", value_name = "TIME", default_value = "7d", value_parser = delay)]
         time: u64,
     },
     /// End a lock; a settler may at any time, everybody else when it has run out.
+    #[command(
+        after_long_help = "Example:\n  cofferdam chain release payload.json 0x90F79bf6EB2c4f870365E785982E1f101E93b906"
+    )]
     Release {
         #[command(flatten)]
         job: JobArg,
+        /// The account whose bond it is.
         worker: Address,
     },
     /// Say who may settle; the owner may.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam chain settler 0x70997970C51812dc3A010C7d01b50e0d17dc79C8\n  cofferdam chain settler 0x70997970C51812dc3A010C7d01b50e0d17dc79C8 --remove"
+    )]
     Settler {
+        /// The account.
         account: Address,
         /// It may not any more.
-        #[arg(long)]
+        #[arg(help_heading = "Settlers", long)]
         remove: bool,
     },
     /// Let nothing move until `resume`; the owner may.
+    #[command(after_long_help = "Example:\n  cofferdam chain pause --key-file owner.key")]
     Pause,
     /// Let things move again; the owner may.
+    #[command(after_long_help = "Example:\n  cofferdam chain resume --key-file owner.key")]
     Resume,
     /// What was decided and how far it is, newest first.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam chain settlements\n  cofferdam chain settlements --limit 10 --json"
+    )]
     Settlements {
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(help_heading = "Settlements", help = words::LIMIT, long, value_name = "N", default_value_t = 50)]
         limit: u32,
         /// Try one again that was given up.
-        #[arg(long, value_name = "ID")]
+        #[arg(help_heading = "Settlements", long, value_name = "ID")]
         retry: Option<B256>,
     },
     /// Bring what was decided onto the chain, until all of it is certain. A node that is away is waited for.
+    #[command(
+        after_long_help = "Example:\n  cofferdam chain settle --confirmations 12 --within 10m"
+    )]
     Settle {
         #[command(flatten)]
         how: SettleArgs,
         /// Give up waiting after this time; what is open stays so.
-        #[arg(long, value_name = "TIME", value_parser = time)]
+        #[arg(help_heading = "Settlements", long, value_name = "TIME", value_parser = time)]
         within: Option<Duration>,
     },
 }
@@ -161,17 +229,17 @@ pub(crate) struct JobArg {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SettleArgs {
     /// How many blocks make a settlement certain, its own included.
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(help_heading = "Chain", long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) confirmations: u64,
     /// After how long without a block more is offered for a transaction.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    #[arg(help_heading = "Chain", long, value_name = "TIME", default_value = "60s", value_parser = time)]
     pub(crate) bump_after: Duration,
 }
 
 /// How a process of a fleet with public enforcement gets to the chain.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ToChainArgs {
-    /// On a fleet with public enforcement: the node, by JSON-RPC over HTTP.
+    /// On a fleet with public enforcement: a node, by JSON-RPC over HTTP. Without it, the chain of the data directory, if that is the fleet's.
     #[arg(
         long,
         value_name = "URL",
@@ -197,7 +265,7 @@ pub(crate) struct BondArgs {
 pub(crate) struct SettlingArgs {
     #[command(flatten)]
     pub(crate) chain: ToChainArgs,
-    /// A file with the key that settles; or the key in COFFERDAM_CHAIN_KEY.
+    /// A file with the key that settles; or the key in COFFERDAM_CHAIN_KEY. On the chain of the data directory its owner settles where nobody is named.
     #[arg(
         long,
         value_name = "FILE",
@@ -205,8 +273,7 @@ pub(crate) struct SettlingArgs {
         env = "COFFERDAM_CHAIN_KEY_FILE"
     )]
     pub(crate) chain_key_file: Option<PathBuf>,
-    /// At most this for each unit of gas: `40gwei`.
-    #[arg(long, value_name = "AMOUNT", help_heading = "Chain", value_parser = fee)]
+    #[arg(help = words::MAX_FEE, long, value_name = "AMOUNT", help_heading = "Chain", value_parser = fee)]
     pub(crate) chain_max_fee: Option<u128>,
     #[command(flatten)]
     pub(crate) how: SettleArgs,
@@ -215,23 +282,21 @@ pub(crate) struct SettlingArgs {
 /// What happens in a fleet, played with servers of its own: the seven things that one wants to have seen before one trusts it.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  cofferdam demo\n  cofferdam demo --enforcement public\n  cofferdam demo --json\n\nNeeds nats-server (Debian: nats-server), and for public enforcement anvil (npm: @foundry-rs/anvil). Everything lives in a temporary directory and ends with it.\n\nExit code: 0 when everything went as it should, 1 when something did not, 125 when it could not begin."
+    after_long_help = "Examples:\n  cofferdam demo\n  cofferdam demo --enforcement public\n  cofferdam demo --json\n\nNeeds nats-server (Debian: nats-server). Everything lives in a temporary directory and ends with it.\n\nExit code: 0 when everything went as it should, 1 when something did not, 125 when it could not begin."
 )]
 pub(crate) struct DemoArgs {
     /// Who enforces the rules: `local` by quarantine, `public` also by bonds on a chain.
     #[arg(long, value_enum, default_value = "local")]
     pub(crate) enforcement: EnforcementArg,
-    /// How long a worker may be silent.
-    #[arg(long, value_name = "TIME", default_value = "4s", value_parser = time)]
+    #[arg(help = words::HEARTBEAT_TIMEOUT, long, value_name = "TIME", default_value = "4s", value_parser = time)]
     pub(crate) heartbeat_timeout: Duration,
     /// The program to use as nats-server.
     #[arg(long, value_name = "FILE", default_value = "nats-server")]
     pub(crate) nats_server: PathBuf,
-    /// The program to use as anvil.
-    #[arg(long, value_name = "FILE", default_value = "anvil")]
-    pub(crate) anvil: PathBuf,
-    /// Print as JSON.
-    #[arg(long)]
+    /// With public enforcement: have this program be the chain, which is anvil (npm: @foundry-rs/anvil), and not our own.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) anvil: Option<PathBuf>,
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -247,17 +312,19 @@ pub(crate) enum EnforcementArg {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PublicArgs {
     /// Who enforces the rules: `local` by quarantine, `public` also by bonds on a chain.
-    #[arg(long, value_enum, default_value = "local")]
+    #[arg(help_heading = "Chain", long, value_enum, default_value = "local")]
     pub(crate) enforcement: EnforcementArg,
-    /// With `--enforcement public`: the contract.
-    #[arg(long, value_name = "ADDRESS", required_if_eq("enforcement", "public"))]
+    #[arg(help_heading = "Chain", help = words::CONTRACT, long, value_name = "ADDRESS", requires = "chain_id")]
     pub(crate) contract: Option<Address>,
-    /// With `--enforcement public`: the number of the chain.
-    #[arg(long, value_name = "N", required_if_eq("enforcement", "public"))]
+    /// With `--enforcement public`: the number of the chain that the contract is on.
+    #[arg(help_heading = "Chain", long, value_name = "N", requires = "contract")]
     pub(crate) chain_id: Option<u64>,
     /// With `--enforcement public`: answers of workers with less than this do not count.
-    #[arg(long, value_name = "AMOUNT", default_value = "1wei", value_parser = small_amount)]
+    #[arg(help_heading = "Chain", long, value_name = "AMOUNT", default_value = "0.1ether", value_parser = small_amount)]
     pub(crate) minimum_bond: u128,
+    /// With `--enforcement public`: so much of a bond is locked for each job that a worker takes, and that is what the job can cost; `0wei` locks nothing [default: what --minimum-bond says].
+    #[arg(help_heading = "Chain", long, value_name = "AMOUNT", value_parser = small_amount)]
+    pub(crate) job_bond: Option<u128>,
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -322,7 +389,11 @@ pub(crate) fn is_worker_name(text: &str) -> bool {
 
 const EXAMPLES: &str = "\
 Examples:
-  cofferdam chain key owner.key
+  cofferdam chain deploy
+  cofferdam chain node --listen 127.0.0.1:8545
+  cofferdam chain key w1.key
+  cofferdam chain give 0x90F79bf6EB2c4f870365E785982E1f101E93b906 2ether
+  cofferdam chain stake 1ether --worker w1 --key-file w1.key
   cofferdam chain deploy --key-file owner.key --rpc http://127.0.0.1:8545 --settler 0x70997970C51812dc3A010C7d01b50e0d17dc79C8
   cofferdam chain stake 0.5ether --worker w1 --key-file w1.key --contract 0x5FbDB2315678afecb367f032d93F642f64180aa3
   cofferdam chain status 0x90F79bf6EB2c4f870365E785982E1f101E93b906 --json

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use cofferdam_contract::request::Gpus;
 use cofferdam_contract::units::parse_duration;
 
 use super::HistoryArgs;
 use super::chain::{BondArgs, PublicArgs, SettlingArgs};
 use super::network::NetworkArgs;
+use super::words;
 use crate::execute;
 
 /// How to get to a NATS server.
@@ -61,6 +63,7 @@ pub(crate) struct NatsArgs {
 pub(crate) struct ServerArgs {
     /// The NATS server; a user and a password may stand in it.
     #[arg(
+        help_heading = "NATS",
         long,
         value_name = "URL",
         env = "COFFERDAM_NATS",
@@ -75,23 +78,25 @@ pub(crate) struct ServerArgs {
 /// Take work from a fleet, run it as `execute` does, and answer with signed envelopes. SIGTERM finishes what runs and takes nothing new.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  cofferdam worker --nats nats://127.0.0.1:4222 --name w1\n  cofferdam worker --nats tls://nats.example.org --nats-creds w2.creds --name w2 --slots 4 --key work\n\nWithout --key, a key of its own is made at the first start and kept with the other keys: worker-NAME.\n\nExit code: 0 when it was asked to end and had finished, 125 when it could not begin."
+    after_long_help = "Examples:\n  cofferdam worker --nats nats://127.0.0.1:4222 --name w1\n  cofferdam worker --nats tls://nats.example.org --nats-creds w2.creds --name w2 --slots 4 --sign work\n\nWithout --sign, a key of its own is made at the first start and kept with the other keys: worker-NAME.\n\nExit code: 0 when it was asked to end and had finished, 125 when it could not begin."
 )]
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     /// What it is called; the name belongs to its key from then on.
-    #[arg(long, value_name = "NAME", value_parser = execute::worker_id)]
+    #[arg(help_heading = "Worker", long, value_name = "NAME", value_parser = execute::worker_id)]
     pub(crate) name: String,
-    /// Sign with this key: a name that `cofferdam keys list` shows, or a key file.
-    #[arg(long, value_name = "KEY")]
-    pub(crate) key: Option<PathBuf>,
+    #[arg(help_heading = "Worker", help = words::SIGN, long, alias = "key", value_name = "KEY")]
+    pub(crate) sign: Option<PathBuf>,
     /// How many payloads run at a time [default: one for each CPU].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(help_heading = "Worker", long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) slots: Option<u32>,
     /// What a payload that asks for the network gets; without it, such a payload is left to others.
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
+    /// A payload that asks for more is left to others.
+    #[arg(help = words::GPU, long, value_name = "N|all", help_heading = "Enforcement", value_parser = Gpus::read)]
+    pub(crate) gpu: Option<Gpus>,
     #[command(flatten)]
     pub(crate) bond: BondArgs,
     #[command(flatten)]
@@ -111,62 +116,98 @@ pub(crate) struct FleetArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetVerb {
     /// Make the streams of a fleet, or change what holds for it. Queues that exist keep the time after which work is given to another.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam fleet init --nats nats://127.0.0.1:4222\n  cofferdam fleet init --heartbeat-timeout 10s --json"
+    )]
     Init {
         /// How long after a start nobody asks for signs of life [default: 60s].
-        #[arg(long, value_name = "TIME", value_parser = time)]
+        #[arg(help_heading = "Fleet", long, value_name = "TIME", value_parser = time)]
         grace: Option<Duration>,
         /// How long a worker may be silent before another gets its work [default: 30s].
-        #[arg(long, value_name = "TIME", value_parser = time)]
+        #[arg(help_heading = "Fleet", long, value_name = "TIME", value_parser = time)]
         heartbeat_timeout: Option<Duration>,
         /// How often work is started before it is laid aside [default: 2].
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+        #[arg(help_heading = "Fleet", long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
         max_starts: Option<u32>,
         /// What offences lead to, as JSON; what it does not name keeps its default.
-        #[arg(long, value_name = "FILE")]
+        #[arg(help_heading = "Fleet", long, value_name = "FILE")]
         rules: Option<PathBuf>,
         #[command(flatten)]
         public: PublicArgs,
-        /// Print the settings as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Queues, workers and jobs in numbers.
+    #[command(after_long_help = "Example:\n  cofferdam fleet status")]
     Status {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// The workers, what they can do and how they are.
+    #[command(after_long_help = "Example:\n  cofferdam fleet workers --json")]
     Workers {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Have a worker take nothing new.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam fleet drain w1\n  cofferdam fleet drain w1 --undo"
+    )]
     Drain {
+        /// The worker.
         name: String,
         /// Have it take work again.
-        #[arg(long)]
+        #[arg(help_heading = "Worker", long)]
         undo: bool,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
     },
     /// The jobs, or everything about one.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam fleet jobs\n  cofferdam fleet jobs PAYLOAD-1790000000000-abcdefghi"
+    )]
     Jobs {
         /// Only this one, with its history.
         job: Option<String>,
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Have a job that has ended done again.
-    Requeue { job: String },
+    #[command(
+        after_long_help = "Example:\n  cofferdam fleet requeue PAYLOAD-1790000000000-abcdefghi"
+    )]
+    Requeue {
+        /// Its id, as `fleet jobs` shows it.
+        job: String,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
+    },
     /// Have a job that has not ended end now, without an answer.
-    Cancel { job: String },
+    #[command(
+        after_long_help = "Example:\n  cofferdam fleet cancel PAYLOAD-1790000000000-abcdefghi"
+    )]
+    Cancel {
+        /// Its id, as `fleet jobs` shows it.
+        job: String,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
+    },
     /// Remove everything about a job that has ended, but for what the ledger holds.
-    Forget { job: String },
+    #[command(
+        after_long_help = "Example:\n  cofferdam fleet forget PAYLOAD-1790000000000-abcdefghi"
+    )]
+    Forget {
+        /// Its id, as `fleet jobs` shows it.
+        job: String,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
+    },
     /// Check, compare and decide for all jobs, for ever: what `submit --wait` does for its own. Any number may run.
+    #[command(
+        after_long_help = "Example:\n  cofferdam fleet coordinate --trusted workers.txt\n\nWithout --trusted, a worker is known by the key under which it was first seen."
+    )]
     Coordinate {
-        /// Only answers of these workers count: `NAME PUBLIC_KEY` on each line.
-        #[arg(long, value_name = "FILE")]
+        #[arg(help_heading = "Fleet", help = words::TRUSTED, long, value_name = "FILE")]
         trusted: Option<PathBuf>,
         #[command(flatten)]
         settling: SettlingArgs,
@@ -190,32 +231,43 @@ pub(crate) struct LedgerArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LedgerVerb {
     /// How every worker stands.
+    #[command(after_long_help = "Example:\n  cofferdam ledger show --nats nats://127.0.0.1:4222")]
     Show {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// What was held for and against one.
+    #[command(after_long_help = "Example:\n  cofferdam ledger history w1")]
     History {
+        /// The worker.
         worker: String,
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// End a quarantine. What led to it stays in the history.
+    #[command(
+        after_long_help = "Example:\n  cofferdam ledger lift w1 --reason 'its clock was wrong'"
+    )]
     Lift {
+        /// The worker.
         worker: String,
         /// Why, for the history.
-        #[arg(long, value_name = "TEXT", default_value = "lifted by hand")]
+        #[arg(
+            help_heading = "Ledger",
+            long,
+            value_name = "TEXT",
+            default_value = "lifted by hand"
+        )]
         reason: String,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
     },
 }
 
 /// A payload for a fleet.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ToFleetArgs {
-    /// Send a sealed payload to the fleet at this NATS server.
-    #[arg(long, value_name = "URL", help_heading = "Fleet", conflicts_with_all = ["project", "server"])]
+    #[arg(help = words::FLEET, long, value_name = "URL", help_heading = "Fleet", conflicts_with_all = ["project", "server"])]
     pub(crate) fleet: Option<String>,
     /// How many workers run it; their outputs are compared, and more than half must agree.
     #[arg(long, value_name = "N", help_heading = "Fleet", default_value_t = 1, requires = "fleet", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -226,8 +278,7 @@ pub(crate) struct ToFleetArgs {
     /// Whose work it is; every tenant has its turn.
     #[arg(long, value_name = "NAME", help_heading = "Fleet", default_value = "default", requires = "fleet", value_parser = execute::worker_id)]
     pub(crate) tenant: String,
-    /// Only answers of these workers count: `NAME PUBLIC_KEY` on each line. Without it, a worker is known by the key under which it was first seen.
-    #[arg(long, value_name = "FILE", help_heading = "Fleet", requires = "fleet")]
+    #[arg(help = words::TRUSTED, long, value_name = "FILE", help_heading = "Fleet", requires = "fleet")]
     pub(crate) trusted: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) way: NatsArgs,
@@ -236,8 +287,7 @@ pub(crate) struct ToFleetArgs {
 /// The fleet that a daemon is the front door of.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FrontDoorArgs {
-    /// Run nothing here: put what is sent on the fleet at this NATS server, and answer with what comes back.
-    #[arg(long, value_name = "URL", help_heading = "Fleet")]
+    #[arg(help = words::FLEET, long, value_name = "URL", help_heading = "Fleet")]
     pub(crate) fleet: Option<String>,
     /// How many workers carry out each run; their outputs are compared, and more than half must agree.
     #[arg(long, value_name = "N", help_heading = "Fleet", default_value_t = 1, requires = "fleet", value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::LimitArgs;
+use super::{LimitArgs, words};
 
 /// Compare what commands do with what they are expected to do, case by case, each in a sandbox of its own.
 #[derive(Debug, Args)]
@@ -27,8 +27,12 @@ pub(crate) struct GoldenArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum GoldenVerb {
     /// Run the cases and show what differs.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam golden run tests/golden\n  cofferdam golden run tests/golden --case greets --json"
+    )]
     Run(GoldenCases),
     /// Run the cases and write down what they do as what is expected.
+    #[command(after_long_help = "Example:\n  cofferdam golden bless tests/golden --case greets")]
     Bless(GoldenCases),
 }
 
@@ -38,16 +42,13 @@ pub(crate) struct GoldenCases {
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// Only this case. Can be given more than once.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Cases")]
     pub(crate) case: Vec<String>,
-    /// Show a file or directory of the host inside, read-only unless `:rw`. Can be given more than once.
-    #[arg(long, value_name = "FROM:TO[:ro|rw]")]
+    #[arg(help = words::MOUNT, long, value_name = "FROM:TO[:ro|rw]", help_heading = "Cases")]
     pub(crate) mount: Vec<OsString>,
-    /// Set a variable; `KEY` alone passes on your own value. Can be given more than once.
-    #[arg(long, short, value_name = "KEY[=VALUE]")]
+    #[arg(help = words::ENV, long, short, value_name = "KEY[=VALUE]", help_heading = "Cases")]
     pub(crate) env: Vec<OsString>,
-    /// Print as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,

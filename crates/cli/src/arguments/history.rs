@@ -8,6 +8,7 @@ use cofferdam_contract::units::{Bytes, Cap};
 use cofferdam_store::database::StatusFilter;
 use cofferdam_store::model::RunKind;
 
+use super::words;
 use crate::config::spelling;
 use crate::runs::filters;
 use crate::terminal::colour::When;
@@ -36,11 +37,9 @@ pub(crate) enum RunsVerb {
 #[derive(Debug, Args, Default)]
 #[command(after_long_help = LIST_EXAMPLES)]
 pub(crate) struct ListArgs {
-    /// Only runs that began after this: `90s`, `30m`, `1h`, `2d`, `1w` ago, or a date or time; UTC unless it names an offset.
-    #[arg(long, value_name = "TIME", help_heading = "Which runs", value_parser = time::moment)]
+    #[arg(help = words::SINCE, long, value_name = "TIME", help_heading = "Which runs", value_parser = time::moment)]
     pub(crate) since: Option<Moment>,
-    /// Only runs that began before this; a date is its first moment.
-    #[arg(long, value_name = "TIME", help_heading = "Which runs", value_parser = time::moment)]
+    #[arg(help = words::UNTIL, long, value_name = "TIME", help_heading = "Which runs", value_parser = time::moment)]
     pub(crate) until: Option<Moment>,
     /// A status (running, success, failure, timeout, limit, canceled, never_started, interrupted) or the limit that stopped it, such as `memory`. Any of several.
     #[arg(long, value_name = "STATUS", value_delimiter = ',', help_heading = "Which runs", value_parser = filters::status)]
@@ -81,8 +80,7 @@ pub(crate) struct ListArgs {
     #[arg(long, help_heading = "Which runs", conflicts_with = "with_artifacts")]
     pub(crate) without_artifacts: bool,
 
-    /// At most so many [default: 50].
-    #[arg(long, value_name = "N", help_heading = "How they are shown", value_parser = filters::at_least_one)]
+    #[arg(help = words::LIMIT, long, value_name = "N", help_heading = "How they are shown", value_parser = filters::at_least_one)]
     pub(crate) limit: Option<usize>,
     /// Go on where a list ended: only runs older than this one.
     #[arg(long, value_name = "ID", help_heading = "How they are shown")]
@@ -93,11 +91,10 @@ pub(crate) struct ListArgs {
     /// Print only how many there are.
     #[arg(long, help_heading = "How they are shown")]
     pub(crate) count: bool,
-    /// Print as JSON, with exact times.
-    #[arg(long, help_heading = "How they are shown")]
+    #[arg(long, help = words::JSON, help_heading = "How they are shown")]
     pub(crate) json: bool,
-    /// When to colour.
     #[arg(
+        help = words::COLOR,
         long,
         value_name = "WHEN",
         value_enum,
@@ -116,11 +113,9 @@ pub(crate) struct ShowArgs {
     /// The run: its id, a unique beginning of it, `latest`, or `latest~2`.
     #[arg(value_name = "ID")]
     pub(crate) run: String,
-    /// Print as JSON, with exact times.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
-    /// When to colour.
-    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
+    #[arg(help = words::COLOR, long, value_name = "WHEN", value_enum, default_value = "auto")]
     pub(crate) color: When,
 }
 
@@ -165,15 +160,15 @@ pub(crate) struct LogsArgs {
     /// Use no pager, even when the output is longer than the terminal.
     #[arg(long, help_heading = "How it is printed")]
     pub(crate) no_pager: bool,
-    /// Print one JSON object per line for each piece of output as it was read.
     #[arg(
         long,
+        help = words::JSON,
         help_heading = "How it is printed",
         conflicts_with_all = ["head", "tail", "timestamps", "prefix"]
     )]
     pub(crate) json: bool,
-    /// When to colour.
     #[arg(
+        help = words::COLOR,
         long,
         value_name = "WHEN",
         value_enum,
@@ -212,11 +207,10 @@ pub(crate) struct DiffArgs {
         help_heading = "How it is printed"
     )]
     pub(crate) context: usize,
-    /// Print as JSON.
-    #[arg(long, help_heading = "How it is printed")]
+    #[arg(long, help = words::JSON, help_heading = "How it is printed")]
     pub(crate) json: bool,
-    /// When to colour.
     #[arg(
+        help = words::COLOR,
         long,
         value_name = "WHEN",
         value_enum,
@@ -232,8 +226,7 @@ pub(crate) struct DiffArgs {
     after_long_help = "Without options, what the configuration says is kept. Each bound accepts `unlimited`.\n\nExamples:\n  cofferdam runs prune --dry-run\n  cofferdam runs prune --max-age 30d --max-age-of-failures 90d --max-size 2g\n  cofferdam runs prune --run 019a8c3e-7f2b --run latest"
 )]
 pub(crate) struct PruneArgs {
-    /// Show what would be removed, and remove nothing.
-    #[arg(long)]
+    #[arg(help_heading = "What is removed", help = words::DRY_RUN, long)]
     pub(crate) dry_run: bool,
     /// Remove runs that began longer ago, unless they failed.
     #[arg(long, value_name = "TIME", help_heading = "What is kept", value_parser = filters::age_bound)]
@@ -249,13 +242,13 @@ pub(crate) struct PruneArgs {
     pub(crate) max_size: Option<Cap<Bytes>>,
     /// Remove this run and no other, tagged or not. Can be given more than once.
     #[arg(
+        help_heading = "What is removed",
         long,
         value_name = "ID",
         conflicts_with_all = ["max_age", "max_age_of_failures", "max_runs", "max_size"]
     )]
     pub(crate) run: Vec<String>,
-    /// Print as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -265,11 +258,9 @@ pub(crate) struct PruneArgs {
     after_long_help = "Examples:\n  cofferdam runs stats\n  cofferdam runs stats --json | jq .duration_ms.p95"
 )]
 pub(crate) struct StatsArgs {
-    /// Print as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
-    /// When to colour.
-    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
+    #[arg(help = words::COLOR, long, value_name = "WHEN", value_enum, default_value = "auto")]
     pub(crate) color: When,
 }
 
@@ -290,8 +281,7 @@ pub(crate) struct SaveArgs {
         default_value = ".cofferdam/runs"
     )]
     pub(crate) output: PathBuf,
-    /// Print where it is as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -319,18 +309,16 @@ pub(crate) struct ArtifactsListArgs {
     /// The run: its id, a unique beginning of it, `latest`, or `latest~2`.
     #[arg(value_name = "ID")]
     pub(crate) run: String,
-    /// Print as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
-    /// When to colour.
-    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
+    #[arg(help = words::COLOR, long, value_name = "WHEN", value_enum, default_value = "auto")]
     pub(crate) color: When,
 }
 
 /// Write one file that a run left to the disk. Nothing that is there is overwritten.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  cofferdam artifacts get latest dist/app.tar\n  cofferdam artifacts get latest dist/app.tar -o /tmp/app.tar"
+    after_long_help = "Examples:\n  cofferdam artifacts get latest dist/app.tar\n  cofferdam artifacts get latest dist/app.tar -o /tmp/app.tar\n  cofferdam artifacts get latest report.json -o -   # to standard output"
 )]
 pub(crate) struct ArtifactsGetArgs {
     /// The run: its id, a unique beginning of it, `latest`, or `latest~2`.
@@ -339,9 +327,11 @@ pub(crate) struct ArtifactsGetArgs {
     /// The file, as `artifacts list` shows it.
     #[arg(value_name = "PATH")]
     pub(crate) path: String,
-    /// Where it goes, `-` for standard output [default: its own name, here].
+    /// Where it goes; nothing that is there is overwritten [default: its own name, here].
     #[arg(long, short = 'o', value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    #[arg(long, help = words::JSON, help_heading = "Output")]
+    pub(crate) json: bool,
 }
 
 /// Print one file that a run left. Piped: exactly its bytes.

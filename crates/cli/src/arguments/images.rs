@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use cofferdam_contract::units::{Bytes, parse_duration};
 
+use super::words;
+
 /// Images: what a container daemon has, and what is unpacked here for the native backend.
 #[derive(Debug, Args)]
 #[command(
@@ -28,39 +30,52 @@ pub(crate) enum StoreName {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImagesVerb {
     /// List them, with the digests by which they can be pinned.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam images list\n  cofferdam images list --json"
+    )]
     List {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Get an image from its registry.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam images pull python:3.13\n  cofferdam images pull --store native registry.example:5000/tool:1"
+    )]
     Pull(PullArgs),
     /// Unpack an image for the native backend, from a file of `docker save`, an OCI layout, or the container daemon.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam images import image.tar\n  cofferdam images import --docker python:3.13"
+    )]
     Import(ImportArgs),
     /// Build images by the container daemon: ours by name, or a directory with a Dockerfile.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam images build python\n  cofferdam images build ./tool --name tool:1"
+    )]
     Build(BuildArgs),
     /// Remove images by name or id.
+    #[command(after_long_help = "Example:\n  cofferdam images rm tool:1")]
     Rm {
         /// `NAME[:TAG]`, `NAME@sha256:…` or an id. An unpacked image goes with its last tag.
         #[arg(value_name = "IMAGE", required = true)]
         images: Vec<String>,
-        /// Only from this store [default: wherever it is].
-        #[arg(long, value_enum, value_name = "WHERE")]
+        /// In which store [default: wherever it is].
+        #[arg(help_heading = "Registry", long, value_enum, value_name = "WHERE")]
         store: Option<StoreName>,
-        /// Print what was removed as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Remove images without a name, or every image that nothing uses.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam images prune\n  cofferdam images prune --unused --store native"
+    )]
     Prune {
         /// Every image that no container and no run uses, also those with a name.
         #[arg(long)]
         unused: bool,
-        /// Only in this store [default: both].
-        #[arg(long, value_enum, value_name = "WHERE")]
+        /// In which store [default: both].
+        #[arg(help_heading = "Registry", long, value_enum, value_name = "WHERE")]
         store: Option<StoreName>,
-        /// Print what was removed as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
 }
@@ -70,22 +85,26 @@ pub(crate) struct PullArgs {
     /// `NAME[:TAG]` or `NAME@sha256:…`; into our own store with its registry in front: `HOST[:PORT]/NAME`.
     #[arg(value_name = "IMAGE")]
     pub(crate) image: String,
-    /// Where it goes [default: the container daemon where one answers, else our own store].
-    #[arg(long, value_enum, value_name = "WHERE")]
+    /// In which store [default: the container daemon's where one answers, else our own].
+    #[arg(help_heading = "Registry", long, value_enum, value_name = "WHERE")]
     pub(crate) store: Option<StoreName>,
     /// With --store native: speak to the registry without encryption. One on this machine always is.
-    #[arg(long)]
+    #[arg(help_heading = "Registry", long)]
     pub(crate) plain_http: bool,
     /// With --store native: a file with names and passwords, as Docker's clients keep them; only you may be able to read it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Registry", long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
     /// With --store native: believe certificates of these authorities, in PEM form, and no others; speaks https to a registry on this machine too.
-    #[arg(long, value_name = "FILE", conflicts_with = "plain_http")]
+    #[arg(
+        help_heading = "Registry",
+        long,
+        value_name = "FILE",
+        conflicts_with = "plain_http"
+    )]
     pub(crate) ca: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) bounds: BoundArgs,
-    /// Print what came as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -97,13 +116,12 @@ pub(crate) struct ImportArgs {
     /// Take this image from the container daemon instead of a file.
     #[arg(long, value_name = "IMAGE", conflicts_with = "file")]
     pub(crate) docker: Option<String>,
-    /// What it is called here [default: what the file says].
+    /// What it is called [default: what the file says].
     #[arg(long, value_name = "NAME[:TAG]")]
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) bounds: BoundArgs,
-    /// Print what came as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -111,10 +129,15 @@ pub(crate) struct ImportArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BoundArgs {
     /// How large an image may be when it is unpacked.
-    #[arg(long, value_name = "SIZE", default_value = "16g")]
+    #[arg(
+        help_heading = "Bounds",
+        long,
+        value_name = "SIZE",
+        default_value = "16g"
+    )]
     pub(crate) max_size: Bytes,
     /// How long it may take.
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
+    #[arg(help_heading = "Bounds", long, value_name = "TIME", default_value = "10m", value_parser = time)]
     pub(crate) timeout: Duration,
 }
 
@@ -123,20 +146,19 @@ pub(crate) struct BuildArgs {
     /// `base`, `python`, `node`, `java`, `dotnet`, or a directory with a Dockerfile [default: all of ours].
     #[arg(value_name = "NAME|DIR")]
     pub(crate) what: Vec<String>,
-    /// What it is called [default: `cofferdam/NAME`, or the directory's name]; for one image.
-    #[arg(long, value_name = "NAME[:TAG]")]
-    pub(crate) tag: Option<String>,
+    /// What it is called [default: `cofferdam/NAME`, or the directory's name].
+    #[arg(long, alias = "tag", value_name = "NAME[:TAG]")]
+    pub(crate) name: Option<String>,
     /// A build argument, such as BASE=debian:trixie-slim. Can be given more than once.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) build_arg: Vec<String>,
     /// Build every step anew.
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// How long one image may take.
-    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = time)]
+    /// How long it may take.
+    #[arg(help_heading = "Bounds", long, value_name = "TIME", default_value = "30m", value_parser = time)]
     pub(crate) timeout: Duration,
-    /// Print what was built as JSON; the daemon's words go to standard error.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 

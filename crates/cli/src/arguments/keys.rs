@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::HistoryArgs;
+use super::{HistoryArgs, words};
 
 /// Keep the keys that results and bundles are signed with, and those of others that you trust.
 #[derive(Debug, Args)]
@@ -17,41 +17,52 @@ pub(crate) struct KeysArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysVerb {
     /// Make a new Ed25519 key, readable by you alone, and print its public half.
+    #[command(after_long_help = "Example:\n  cofferdam keys generate work")]
     Generate {
+        /// What to call it.
         name: String,
-        /// Print it as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// List the keys: yours, and those of others.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam keys list\n  cofferdam keys list --json | jq -r .keys[].name"
+    )]
     List {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Print the public half of a key.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam keys show work\n  cofferdam keys show work --pem"
+    )]
     Show {
+        /// What it is called.
         name: String,
         /// As PEM, for other programs.
         #[arg(long, conflicts_with = "json")]
         pem: bool,
-        /// Print it as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Take a key from a file: a public one, to trust its owner, or a secret one (PEM), to sign with it.
+    #[command(after_long_help = "Example:\n  cofferdam keys import alice alice.pub")]
     Import {
+        /// What to call it.
         name: String,
         /// The file, readable by you alone if the key is a secret one.
         file: PathBuf,
-        /// Print it as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Print the public half of a key as PEM; with --secret, write the whole key to a new file.
+    #[command(
+        after_long_help = "Examples:\n  cofferdam keys export work > work.pub\n  cofferdam keys export work --secret -o work.pem"
+    )]
     Export {
+        /// What it is called.
         name: String,
-        /// The file to write; it must not exist. Standard output when absent.
+        /// Where it goes; nothing that is there is overwritten [default: standard output].
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
         /// The secret half, for another machine of yours. Never printed: it needs --output.
@@ -59,7 +70,13 @@ pub(crate) enum KeysVerb {
         secret: bool,
     },
     /// Remove a key. What it has signed stays signed.
-    Remove { name: String },
+    #[command(after_long_help = "Example:\n  cofferdam keys remove alice")]
+    Remove {
+        /// What it is called.
+        name: String,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
+    },
 }
 
 /// Make or check a receipt: one signed line of less than 1 KB that says what a payload was answered with.
@@ -73,29 +90,38 @@ pub(crate) struct ReceiptArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptVerb {
     /// Print the receipt of a signed envelope, or sign one.
+    #[command(
+        after_long_help = "Example:\n  cofferdam receipt make payload.json envelope.json --sign work > receipt.txt"
+    )]
     Make {
         /// The sealed payload, or `-` for standard input.
         payload: PathBuf,
         /// The envelope that answers it, or `-` for standard input.
         envelope: PathBuf,
-        /// Sign with this key: a name that `cofferdam keys list` shows, or a key file.
-        #[arg(long, value_name = "KEY")]
+        #[arg(help = words::SIGN, long, value_name = "KEY")]
         sign: Option<PathBuf>,
     },
     /// Check a receipt: its signature, who signed, and whether it is about this payload and this envelope. Exit code 0 when all fits, 1 when something does not.
+    #[command(
+        after_long_help = "Example:\n  cofferdam receipt check - --payload payload.json --key alice < receipt.txt"
+    )]
     Check {
         /// The line itself, or `-` for standard input.
         receipt: String,
         /// It must be about this payload.
-        #[arg(long, value_name = "FILE")]
+        #[arg(help_heading = "What it is about", long, value_name = "FILE")]
         payload: Option<PathBuf>,
         /// It must be about this envelope.
-        #[arg(long, value_name = "FILE", requires = "payload")]
+        #[arg(
+            help_heading = "What it is about",
+            long,
+            value_name = "FILE",
+            requires = "payload"
+        )]
         envelope: Option<PathBuf>,
         #[command(flatten)]
         trust: TrustArgs,
-        /// Print what it says as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
 }
@@ -106,8 +132,7 @@ pub(crate) struct TrustArgs {
     /// It must be signed by this key: a name that `cofferdam keys list` shows, a public key, or a file with one. Any of several.
     #[arg(long, value_name = "KEY", help_heading = "Signatures")]
     pub(crate) key: Vec<String>,
-    /// It must be signed by a key of this file: `NAME PUBLIC_KEY` on each line.
-    #[arg(long, value_name = "FILE", help_heading = "Signatures")]
+    #[arg(help = words::TRUSTED, long, value_name = "FILE", help_heading = "Signatures")]
     pub(crate) trusted: Option<PathBuf>,
     /// It must be signed by a key that `cofferdam keys list` shows.
     #[arg(long, help_heading = "Signatures")]
@@ -150,21 +175,21 @@ pub(crate) struct ResultsArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ResultsVerb {
     /// List them, last used first.
+    #[command(after_long_help = "Example:\n  cofferdam results list")]
     List {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// How many there are, how much they take, and how much they may.
+    #[command(after_long_help = "Example:\n  cofferdam results stats --json")]
     Stats {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Remove all of them.
+    #[command(after_long_help = "Example:\n  cofferdam results clear")]
     Clear {
-        /// Print how many as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
 }

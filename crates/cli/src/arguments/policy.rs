@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::words;
 use crate::terminal::time::{self, Moment};
 
 /// What the mode in force allows, and what would break it.
@@ -24,33 +25,33 @@ pub(crate) struct PolicyArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyVerb {
     /// Print each rule: what it allows, what is set, and where that comes from.
+    #[command(after_long_help = "Example:\n  cofferdam --mode air-gapped policy show")]
     Show {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Hold a configuration or a payload against the rules, and tell everything that breaks one.
+    #[command(
+        after_long_help = "Example:\n  cofferdam --mode local-only policy validate config.yml"
+    )]
     Validate {
         /// A configuration (YAML), or a payload or its draft (JSON).
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Tell which runs of the history would break a rule.
+    #[command(after_long_help = "Example:\n  cofferdam --mode docker policy audit --since 7d")]
     Audit(AuditArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
-    /// Only runs that began after this: `2h`, `7d` ago, or a date or time.
-    #[arg(long, value_name = "TIME", value_parser = time::moment)]
+    #[arg(help = words::SINCE, long, value_name = "TIME", value_parser = time::moment)]
     pub(crate) since: Option<Moment>,
-    /// List at most so many; all are counted.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(help = words::LIMIT, long, value_name = "N", default_value_t = 100)]
     pub(crate) limit: usize,
-    /// Print as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use cofferdam_contract::request::BackendName;
 
-use super::{ContainerArgs, HistoryArgs, LimitArgs};
+use super::{ContainerArgs, HistoryArgs, LimitArgs, words};
 use crate::config::spelling;
 
 /// Show what lies in a directory: projects, workspaces, package managers, test frameworks.
@@ -21,8 +21,7 @@ pub(crate) struct DetectArgs {
     /// How many levels to go down.
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub(crate) depth: usize,
-    /// Print as JSON.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -32,34 +31,26 @@ pub(crate) struct ActArgs {
     /// The directory of the project; it is seen inside as /work and is written to.
     #[arg(default_value = ".", value_name = "PATH")]
     pub(crate) path: PathBuf,
-    /// Only this project, by its manifest, its directory or its name. Can be given more than once.
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = "Project", help = words::ONLY, long = "only", alias = "project", value_name = "NAME")]
     pub(crate) project: Vec<String>,
     /// Leave the project untouched: changes are seen inside and go afterwards.
-    #[arg(long)]
+    #[arg(help_heading = "Project", long)]
     pub(crate) cow: bool,
-    /// Where package managers keep what they fetched [default: one for each project below ~/.cache/cofferdam].
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = "Project", help = words::CACHE_DIR, long, value_name = "DIR")]
     pub(crate) cache_dir: Option<PathBuf>,
 
-    /// Print one JSON document instead of what the tools say.
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
-    /// Do not show what the tools say, only what came of it.
-    #[arg(long, short, help_heading = "Output")]
+    #[arg(help = words::QUIET, long, short, help_heading = "Output")]
     pub(crate) quiet: bool,
-    /// Also write what was said about the source as SARIF.
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(help = words::SARIF, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) sarif: Option<PathBuf>,
 
-    /// Show a toolchain of the host inside, read-only. Can be given more than once.
-    #[arg(long, value_name = "FROM:TO", help_heading = "Toolchain")]
+    #[arg(help = words::MOUNT, long, value_name = "FROM:TO[:ro|rw]", help_heading = "Toolchain")]
     pub(crate) mount: Vec<OsString>,
-    /// Set a variable; `KEY` alone passes on your own value. Can be given more than once.
-    #[arg(long, short, value_name = "KEY[=VALUE]", help_heading = "Toolchain")]
+    #[arg(help = words::ENV, long, short, value_name = "KEY[=VALUE]", help_heading = "Toolchain")]
     pub(crate) env: Vec<OsString>,
-    /// How to isolate: `native`, `docker` for the tools of an image (with --image), or `host` for limits without any isolation, and with your network.
-    #[arg(long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
+    #[arg(help = words::BACKEND, long, value_name = "NAME", help_heading = "Enforcement", value_parser = spelling::backend)]
     pub(crate) backend: Option<BackendName>,
     /// Run even if this limit cannot be enforced here. Can be given more than once.
     #[arg(long, value_name = "LIMIT", help_heading = "Enforcement")]
@@ -132,20 +123,15 @@ Exit code: 0 passed, 1 failed, 124, 137, 152, 153 a limit, 125 cofferdam itself 
 pub(crate) struct TestArgs {
     #[command(flatten)]
     pub(crate) act: ActArgs,
-    /// Only tests whose name fits, in the words of the test runner.
-    #[arg(long, value_name = "TEXT", help_heading = "Tests")]
+    #[arg(help = words::FILTER, long, value_name = "TEXT", help_heading = "Tests")]
     pub(crate) filter: Option<String>,
-    /// Stop at the first failure.
-    #[arg(long, help_heading = "Tests")]
+    #[arg(help = words::FAIL_FAST, long, help_heading = "Tests")]
     pub(crate) fail_fast: bool,
-    /// Measure coverage, where the test runner can.
-    #[arg(long, help_heading = "Tests")]
+    #[arg(help = words::COVERAGE, long, help_heading = "Tests")]
     pub(crate) coverage: bool,
-    /// Also write the results as JUnit XML.
-    #[arg(long, value_name = "FILE", help_heading = "Tests")]
+    #[arg(help = words::JUNIT, long, value_name = "FILE", help_heading = "Tests")]
     pub(crate) junit: Option<PathBuf>,
-    /// Try again up to N times while tests fail; what passes then is flaky and told apart.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20), help_heading = "Tests", conflicts_with = "repeat")]
+    #[arg(help = words::RETRIES, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20), help_heading = "Tests", conflicts_with = "repeat")]
     pub(crate) retries: u32,
     /// Run the tests N times; what does not pass every time has failed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Tests")]
@@ -157,10 +143,10 @@ pub(crate) struct TestArgs {
 #[command(after_long_help = "Examples:
   cofferdam start
   cofferdam start ./service -- --port 8080
-  cofferdam start --project web ./solution < input.txt
+  cofferdam start --only web ./solution < input.txt
 
 What changed is built first. What the program prints is printed, its input is yours, and its exit code is the exit code.
-`run` in .agent/config.yml takes the place of it. Where there is more than one program, --project says which.
+`run` in .agent/config.yml takes the place of it. Where there is more than one program, --only says which.
 
 Exit code: the program's own; 1 not built, 124, 137, 152, 153 a limit, 125 cofferdam itself could not do its work")]
 pub(crate) struct StartArgs {
@@ -194,7 +180,7 @@ pub(crate) struct TaskArgs {
     #[arg(value_name = "NAME", required_unless_present = "list")]
     pub(crate) name: Option<String>,
     /// Show the commands instead of running one.
-    #[arg(long)]
+    #[arg(help_heading = "Project", long)]
     pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) act: ActArgs,

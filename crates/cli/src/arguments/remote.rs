@@ -5,14 +5,15 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::LimitArgs;
 use super::fleet::ToFleetArgs;
+use super::{LimitArgs, words};
 
 /// Which daemon.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// The daemon's address. A token comes from COFFERDAM_TOKEN.
     #[arg(
+        help_heading = "Daemon",
         long,
         value_name = "URL",
         env = "COFFERDAM_SERVER",
@@ -24,7 +25,7 @@ pub(crate) struct ServerArgs {
 /// Send work to a daemon or a fleet: a sealed payload, whose envelope is printed, a run as the daemon's API takes it, or a project to be built or tested there.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  cofferdam submit payload.json --server http://127.0.0.1:8080\n  echo '{\"command\": [\"make\"]}' | cofferdam submit - --wait\n  cofferdam submit --project . --action test --filter login --junit out.xml\n  cofferdam submit --project ./web --action build --restore --keep dist\n  cofferdam submit payload.json --fleet nats://127.0.0.1:4222 --replicas 3 --wait\n\nOf a project, what .gitignore names stays here, and Ctrl-C cancels the run. What is kept lies at the daemon: /v1/runs/ID/artifacts.\n\nExit code: 0 when it was done or taken on, 1 when a payload's status is ERROR or a fleet's answers are not verified, 125 when the daemon refused or cannot be reached; of a project that of the same verb here."
+    after_long_help = "Examples:\n  cofferdam submit payload.json --server http://127.0.0.1:8080\n  echo '{\"command\": [\"make\"]}' | cofferdam submit - --wait\n  cofferdam submit --project . --action test --filter login --junit out.xml\n  cofferdam submit --project ./web --action build --restore --keep dist\n  cofferdam submit payload.json --fleet nats://127.0.0.1:4222 --replicas 3 --wait\n\nWithout --trusted, a worker of a fleet is known by the key under which it was first seen.\nOf a project, what .gitignore names stays here, and Ctrl-C cancels the run. What is kept lies at the daemon: /v1/runs/ID/artifacts.\n\nExit code: 0 when it was done or taken on, 1 when a payload's status is ERROR or a fleet's answers are not verified, 125 when the daemon refused or cannot be reached; of a project that of the same verb here."
 )]
 pub(crate) struct SubmitArgs {
     /// The payload or the run, or `-` for standard input.
@@ -33,7 +34,7 @@ pub(crate) struct SubmitArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     /// Of a run: wait for its end and print its record. With --fleet: check, compare and print the answer. A daemon's payload is always waited for.
-    #[arg(long)]
+    #[arg(help_heading = "Daemon", long)]
     pub(crate) wait: bool,
     #[command(flatten)]
     pub(crate) to_fleet: ToFleetArgs,
@@ -69,8 +70,8 @@ pub(crate) struct ProjectArgs {
         requires = "project"
     )]
     pub(crate) task: Option<String>,
-    /// Only this project, by its manifest, its directory or its name. Can be given more than once.
     #[arg(
+        help = words::ONLY,
         long,
         value_name = "NAME",
         help_heading = "Project",
@@ -91,8 +92,8 @@ pub(crate) struct ProjectArgs {
         requires = "project"
     )]
     pub(crate) keep: Vec<String>,
-    /// Set a variable. Can be given more than once.
     #[arg(
+        help = words::ENV,
         long,
         short,
         value_name = "KEY[=VALUE]",
@@ -100,8 +101,8 @@ pub(crate) struct ProjectArgs {
         requires = "project"
     )]
     pub(crate) env: Vec<OsString>,
-    /// Only tests whose name fits, in the words of the test runner.
     #[arg(
+        help = words::FILTER,
         long,
         value_name = "TEXT",
         help_heading = "Project",
@@ -117,14 +118,12 @@ pub(crate) struct ProjectArgs {
         requires = "project"
     )]
     pub(crate) args: Vec<String>,
-    /// Stop at the first failure.
-    #[arg(long, help_heading = "Project", requires = "project")]
+    #[arg(help = words::FAIL_FAST, long, help_heading = "Project", requires = "project")]
     pub(crate) fail_fast: bool,
-    /// Measure coverage, where the test runner can.
-    #[arg(long, help_heading = "Project", requires = "project")]
+    #[arg(help = words::COVERAGE, long, help_heading = "Project", requires = "project")]
     pub(crate) coverage: bool,
-    /// Try again up to N times while tests fail.
     #[arg(
+        help = words::RETRIES,
         long,
         value_name = "N",
         default_value_t = 0,
@@ -132,27 +131,25 @@ pub(crate) struct ProjectArgs {
         requires = "project"
     )]
     pub(crate) retries: u32,
-    /// Also write the results as JUnit XML.
     #[arg(
+        help = words::JUNIT,
         long,
         value_name = "FILE",
         help_heading = "Project",
         requires = "project"
     )]
     pub(crate) junit: Option<PathBuf>,
-    /// Also write what was said about the source as SARIF.
     #[arg(
+        help = words::SARIF,
         long,
         value_name = "FILE",
         help_heading = "Project",
         requires = "project"
     )]
     pub(crate) sarif: Option<PathBuf>,
-    /// Print one JSON document instead of what the tools say; with --fleet, everything about the job.
-    #[arg(long)]
+    #[arg(long, help = words::JSON, help_heading = "Output")]
     pub(crate) json: bool,
-    /// Do not show what the tools say, only what came of it.
-    #[arg(long, short, help_heading = "Project", requires = "project")]
+    #[arg(help = words::QUIET, long, short, help_heading = "Project", requires = "project")]
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -174,11 +171,13 @@ pub(crate) enum RemoteAction {
 /// Print what a run of a daemon writes, as it comes, until it has ended.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Example:\n  cofferdam watch 019a8c3e-7f2b-7abc-8def-0123456789ab\n\nExit code: 0 when the run succeeded, 1 when it did not."
+    after_long_help = "Examples:\n  cofferdam watch 019a8c3e-7f2b-7abc-8def-0123456789ab\n  cofferdam watch 019a8c3e-7f2b-7abc-8def-0123456789ab --json | jq -r .event\n\nExit code: 0 when the run succeeded, 1 when it did not."
 )]
 pub(crate) struct WatchArgs {
     /// The id of the run.
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+    #[arg(long, help = words::JSON, help_heading = "Output")]
+    pub(crate) json: bool,
 }

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::fleet::FrontDoorArgs;
+use super::words;
 use crate::config::{OVERCOMMIT, ServeKey, check_serve};
 
 /// Serve HTTP: run commands and payloads for others, with a queue, live output and history.
@@ -10,55 +11,55 @@ use crate::config::{OVERCOMMIT, ServeKey, check_serve};
 #[command(after_long_help = SERVE_EXAMPLES)]
 pub(crate) struct ServeArgs {
     /// Where to listen; anything but loopback needs a token [env: COFFERDAM_LISTEN] [default: 127.0.0.1:8080].
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = value(ServeKey::Listen))]
+    #[arg(help_heading = "Serving", long, value_name = "ADDRESS:PORT", value_parser = value(ServeKey::Listen))]
     listen: Option<String>,
     /// Runs at once [default: one for each CPU].
-    #[arg(long, value_name = "N", value_parser = value(ServeKey::Concurrency))]
+    #[arg(help_heading = "Serving", long, value_name = "N", value_parser = value(ServeKey::Concurrency))]
     concurrency: Option<String>,
     /// Runs that may wait [default: 100].
-    #[arg(long, value_name = "N", value_parser = value(ServeKey::Queue))]
+    #[arg(help_heading = "Serving", long, value_name = "N", value_parser = value(ServeKey::Queue))]
     queue: Option<String>,
     /// Sandboxes kept ready at most, or `auto` for twice as many as runs at once [default: auto].
-    #[arg(long, value_name = "N", value_parser = value(ServeKey::Pool))]
+    #[arg(help_heading = "Serving", long, value_name = "N", value_parser = value(ServeKey::Pool))]
     pool: Option<String>,
     /// Whether an interpreter may wait in them, as a copy of one that has started [default: true].
-    #[arg(long, value_name = "true|false", value_parser = value(ServeKey::Copies))]
+    #[arg(help_heading = "Serving", long, value_name = "true|false", value_parser = value(ServeKey::Copies))]
     copies: Option<String>,
     /// What the memory limits of all running work may add up to, as a size or a part of what is available at the start [default: 80%].
-    #[arg(long, value_name = "SIZE", conflicts_with = "overcommit", value_parser = value(ServeKey::MemoryBudget))]
+    #[arg(help_heading = "Serving", long, value_name = "SIZE", conflicts_with = "overcommit", value_parser = value(ServeKey::MemoryBudget))]
     memory_budget: Option<String>,
     /// Let memory limits add up to more than there is.
-    #[arg(long)]
+    #[arg(help_heading = "Serving", long)]
     overcommit: bool,
     /// The longest run that may be asked for [default: 1h].
-    #[arg(long, value_name = "TIME", value_parser = value(ServeKey::MaxTimeout))]
+    #[arg(help_heading = "What runs may ask for", long, value_name = "TIME", value_parser = value(ServeKey::MaxTimeout))]
     max_timeout: Option<String>,
     /// The most disk that a run may ask for [default: 4g].
-    #[arg(long, value_name = "SIZE", value_parser = value(ServeKey::MaxDisk))]
+    #[arg(help_heading = "What runs may ask for", long, value_name = "SIZE", value_parser = value(ServeKey::MaxDisk))]
     max_disk: Option<String>,
     /// The most processes and threads that a run may ask for [default: 1024].
-    #[arg(long, value_name = "N", value_parser = value(ServeKey::MaxProcesses))]
+    #[arg(help_heading = "What runs may ask for", long, value_name = "N", value_parser = value(ServeKey::MaxProcesses))]
     max_processes: Option<String>,
     /// The most open files that a run may ask for [default: 16384].
-    #[arg(long, value_name = "N", value_parser = value(ServeKey::MaxOpenFiles))]
+    #[arg(help_heading = "What runs may ask for", long, value_name = "N", value_parser = value(ServeKey::MaxOpenFiles))]
     max_open_files: Option<String>,
     /// The largest request [default: 16m].
-    #[arg(long, value_name = "SIZE", value_parser = value(ServeKey::MaxBody))]
+    #[arg(help_heading = "Serving", long, value_name = "SIZE", value_parser = value(ServeKey::MaxBody))]
     max_body: Option<String>,
     /// How long it may take to end after SIGTERM, reports included; what still runs shortly before is cancelled [default: 2s].
-    #[arg(long, value_name = "TIME", value_parser = value(ServeKey::Grace))]
+    #[arg(help_heading = "Serving", long, value_name = "TIME", value_parser = value(ServeKey::Grace))]
     grace: Option<String>,
     /// A directory with manifests of further languages. Can be given more than once.
-    #[arg(long, value_name = "DIR", value_parser = value(ServeKey::Languages))]
+    #[arg(help_heading = "Serving", long, value_name = "DIR", value_parser = value(ServeKey::Languages))]
     languages: Vec<String>,
     /// Tell traces to a collector that takes OTLP over HTTP [env: OTEL_EXPORTER_OTLP_ENDPOINT].
-    #[arg(long, value_name = "URL", value_parser = value(ServeKey::OtlpEndpoint))]
+    #[arg(help_heading = "Traces", long, value_name = "URL", value_parser = value(ServeKey::OtlpEndpoint))]
     otlp_endpoint: Option<String>,
     /// The name that traces carry [env: OTEL_SERVICE_NAME] [default: cofferdam].
-    #[arg(long, value_name = "NAME", value_parser = value(ServeKey::OtlpServiceName))]
+    #[arg(help_heading = "Traces", long, value_name = "NAME", value_parser = value(ServeKey::OtlpServiceName))]
     otlp_service_name: Option<String>,
     /// Which part of the traces that begin here is told, from 0 to 1 [env: OTEL_TRACES_SAMPLER_ARG] [default: 1].
-    #[arg(long, value_name = "PART", value_parser = value(ServeKey::OtlpSampling))]
+    #[arg(help_heading = "Traces", long, value_name = "PART", value_parser = value(ServeKey::OtlpSampling))]
     otlp_sampling: Option<String>,
     /// Report every run to this control plane: `/internal/executions/ID/result` and its like below this address [env: COFFERDAM_CONTROL_PLANE].
     #[arg(long, value_name = "URL", help_heading = "Callbacks", value_parser = value(ServeKey::ControlPlane))]
@@ -96,7 +97,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) front_door: FrontDoorArgs,
     /// Log more; COFFERDAM_LOG says what exactly [env: COFFERDAM_LOG].
-    #[arg(long)]
+    #[arg(help_heading = "Serving", long)]
     debug: bool,
 }
 
@@ -164,6 +165,9 @@ pub(crate) struct TokenArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenVerb {
     /// Make a token and print its secret, which is kept nowhere.
+    #[command(
+        after_long_help = "Example:\n  cofferdam token create ci --scope run --max-running 2"
+    )]
     Create {
         /// What to call it.
         name: String,
@@ -176,17 +180,22 @@ pub(crate) enum TokenVerb {
         /// Waiting runs, at most.
         #[arg(long, value_name = "N")]
         max_queued: Option<usize>,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
     },
     /// Show the tokens that there are.
+    #[command(after_long_help = "Example:\n  cofferdam token list")]
     List {
-        /// Print as JSON.
-        #[arg(long)]
+        #[arg(long, help = words::JSON, help_heading = "Output")]
         json: bool,
     },
     /// Make a token worthless.
+    #[command(after_long_help = "Example:\n  cofferdam token revoke ci")]
     Revoke {
         /// Its id or its name.
         token: String,
+        #[arg(long, help = words::JSON, help_heading = "Output")]
+        json: bool,
     },
 }
 
@@ -221,5 +230,7 @@ Examples:
   cofferdam serve --image 'python:*' --image registry.example/tool@sha256:…
   cofferdam serve --fleet nats://127.0.0.1:4222 --fleet-replicas 3
   cofferdam serve --control-plane https://plane.example.com --control-plane-token-file /run/secrets/plane
+
+With --fleet nothing runs here: what is sent goes to the workers, and what comes back is the answer.
 
 Exit code: 143 after SIGTERM, 130 after Ctrl-C, 125 when it could not start.";

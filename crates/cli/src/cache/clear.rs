@@ -17,6 +17,7 @@ use crate::arguments::cache::WhichCaches;
 use crate::failure::{self, Failure};
 use crate::seal::pretty;
 use crate::terminal::amount;
+use crate::terminal::waiting::Waiting;
 
 /// Whether tools must be named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub(super) fn clear(
         older_than.is_none_or(|least| age.is_none_or(|age| age >= least))
     };
     let chosen = look::find(which)?.into_iter().filter(is_old);
+    let waiting = Waiting::on("removing caches");
     let done: Vec<(Volume, Fate)> = chosen
         .map(|volume| {
             let fate = match purpose {
@@ -72,6 +74,7 @@ pub(super) fn clear(
             (volume, fate)
         })
         .collect();
+    drop(waiting);
     let freed: u64 = done
         .iter()
         .filter(|(_, fate)| matches!(fate, Fate::Removed))

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use super::place;
 use crate::arguments::cache::WhichCaches;
 use crate::failure::Failure;
+use crate::terminal::waiting::Waiting;
 
 /// One cache of one place.
 #[derive(Debug)]
@@ -42,6 +43,7 @@ const MAX_NOTE: usize = 4096;
 
 pub(super) fn find(which: &WhichCaches) -> Result<Vec<Volume>, Failure> {
     let mut found = Vec::new();
+    let _waiting = Waiting::on("measuring caches");
     for place in places(which)? {
         let Ok(dir) = open_dir(rustix::fs::CWD, &place) else {
             continue;

@@ -10,7 +10,7 @@ use cofferdam_chain::{
 use cofferdam_contract::canonical::{self, Digest};
 use cofferdam_contract::rules::{Deed, Rules};
 use cofferdam_fleet::model::Enforcement;
-use cofferdam_fleet::public::{Bonds, Decided};
+use cofferdam_fleet::public::{Bonds, Decided, Part};
 use cofferdam_store::DataDir;
 use cofferdam_store::bundle::PublicKey;
 use cofferdam_store::settlements::{Sender, Settlements};
@@ -27,8 +27,23 @@ pub(crate) struct OnChain {
     ledger: Ledger,
     outbox: Arc<Settlements>,
     rules: Rules,
-    minimum_bond: u128,
+    bond: BondTerms,
     seen: Mutex<HashMap<Address, (Instant, Option<String>)>>,
+}
+
+/// What a worker has to have at stake, in wei.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BondTerms {
+    /// In all.
+    pub(crate) minimum: u128,
+    /// Locked for each job; nothing where it is zero.
+    pub(crate) job: u128,
+}
+
+impl BondTerms {
+    fn for_slots(self, slots: u32) -> u128 {
+        self.minimum.max(self.job.saturating_mul(u128::from(slots)))
+    }
 }
 
 /// A digest as the chain writes it.
@@ -37,7 +52,7 @@ pub(crate) fn on_chain(digest: &Digest) -> B256 {
 }
 
 /// The contract of a fleet, if its rules are enforced on a chain.
-pub(crate) fn ledger(rpc: &str, enforcement: &Enforcement) -> Result<Option<Ledger>, ChainError> {
+pub(crate) fn ledger(node: Node, enforcement: &Enforcement) -> Result<Option<Ledger>, ChainError> {
     let Enforcement::Public {
         chain_id, contract, ..
     } = enforcement
@@ -48,7 +63,7 @@ pub(crate) fn ledger(rpc: &str, enforcement: &Enforcement) -> Result<Option<Ledg
         what: "the contract in the fleet's settings".to_owned(),
         why: format!("`{contract}` is no address"),
     })?;
-    Ledger::open(Node::at(rpc), address, Some(*chain_id)).map(Some)
+    Ledger::open(node, address, Some(*chain_id)).map(Some)
 }
 
 impl OnChain {
@@ -56,14 +71,14 @@ impl OnChain {
         ledger: Ledger,
         dir: &DataDir,
         rules: Rules,
-        minimum_bond: u128,
+        bond: BondTerms,
     ) -> Result<Self, Failure> {
         let outbox = Settlements::open(dir, &ledger.place().to_string())?;
         Ok(Self {
             ledger,
             outbox: Arc::new(outbox),
             rules,
-            minimum_bond,
+            bond,
             seen: Mutex::default(),
         })
     }
@@ -73,27 +88,42 @@ impl OnChain {
     }
 
     /// Why an account does not stand for this worker.
-    fn lacks(&self, account: Address, key: &PublicKey) -> Result<Option<String>, ChainError> {
+    fn lacks(
+        &self,
+        account: Address,
+        key: &PublicKey,
+        slots: u32,
+    ) -> Result<Option<String>, ChainError> {
         let found = self.ledger.account(account)?;
         if found.identity != Some(B256::from(key.bytes())) {
             return Ok(Some(format!("the bond {account} does not stand for it")));
         }
         let has = found.stake_wei.saturating_sub(found.leaving_wei);
-        Ok((has < self.minimum_bond).then(|| {
-            format!(
-                "its bond {account} is {has} wei, and {} are asked for",
-                self.minimum_bond
-            )
+        let needs = self.bond.for_slots(slots);
+        Ok((has < needs).then(|| {
+            format!("its bond {account} is {has} wei, and {needs} are asked for with {slots} slots")
         }))
     }
 
+    fn put(&self, part: &Part, fact: &str, decision: &Decision) -> Result<(), String> {
+        let id = settlement_id(&part.worker, fact).to_string();
+        let body = serde_json::to_string(decision).map_err(|error| error.to_string())?;
+        let put = self.outbox.put(&id, &body, Timestamp::now());
+        put.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Who has no bond has nothing to lose here; its quarantine stands.
+    fn account(part: &Part) -> Option<Address> {
+        part.account.as_deref().and_then(|text| text.parse().ok())
+    }
+
     fn decision(&self, decided: &Decided, account: Address) -> Option<Decision> {
-        let named = (decided.worker.as_str(), account);
+        let named = (decided.part.worker.as_str(), account);
         let entry = &decided.entry;
         match entry.what {
             Deed::Confirmed => Some(Decision::confirmation(
                 named,
-                &decided.job,
+                &decided.part.job,
                 self.rules.success_reputation(),
             )),
             Deed::Offence(offence) => {
@@ -106,7 +136,7 @@ impl OnChain {
                     .collect();
                 Some(Decision::penalty(
                     named,
-                    &decided.job,
+                    &decided.part.job,
                     (offence, self.rules.action(offence)),
                     &evidence,
                     &shares,
@@ -118,7 +148,12 @@ impl OnChain {
 }
 
 impl Bonds for OnChain {
-    fn unfit(&self, account: Option<&str>, key: &PublicKey) -> Result<Option<String>, String> {
+    fn unfit(
+        &self,
+        account: Option<&str>,
+        key: &PublicKey,
+        slots: u32,
+    ) -> Result<Option<String>, String> {
         let Some(account) = account else {
             return Ok(Some("it names no bond".to_owned()));
         };
@@ -132,26 +167,55 @@ impl Bonds for OnChain {
             return Ok(known.clone());
         }
         let lacks = self
-            .lacks(address, key)
+            .lacks(address, key, slots)
             .map_err(|error| error.to_string())?;
         seen.insert(address, (Instant::now(), lacks.clone()));
         Ok(lacks)
     }
 
+    fn bind(&self, part: &Part) -> Result<(), String> {
+        let Some(account) = Self::account(part).filter(|_| self.bond.job > 0) else {
+            return Ok(());
+        };
+        let named = (part.worker.as_str(), account);
+        let lock = Decision::lock(named, &part.job, self.bond.job, part.deadline);
+        self.put(part, &locked(part), &lock)
+    }
+
     fn take(&self, decided: &[Decided]) -> Result<(), String> {
         for one in decided {
-            // Who has no bond has nothing to lose here; its quarantine stands.
-            let account = one.account.as_deref().and_then(|text| text.parse().ok());
+            let account = Self::account(&one.part);
             let Some(decision) = account.and_then(|account| self.decision(one, account)) else {
                 continue;
             };
-            let id = settlement_id(&one.worker, &one.entry.id).to_string();
-            let body = serde_json::to_string(&decision).map_err(|error| error.to_string())?;
-            let put = self.outbox.put(&id, &body, Timestamp::now());
-            put.map_err(|error| error.to_string())?;
+            // What a job can cost is what is locked for it, also where nobody saw that it was taken.
+            if matches!(one.entry.what, Deed::Offence(_)) {
+                self.bind(&one.part)?;
+            }
+            self.put(&one.part, &one.entry.id, &decision)?;
         }
         Ok(())
     }
+
+    fn free(&self, parts: &[Part]) -> Result<(), String> {
+        for part in parts {
+            let Some(account) = Self::account(part) else {
+                continue;
+            };
+            let lock = settlement_id(&part.worker, &locked(part)).to_string();
+            let lock = self.outbox.get(&lock).map_err(|error| error.to_string())?;
+            if lock.is_some() {
+                let release = Decision::release((&part.worker, account), &part.job);
+                self.put(part, &format!("{}.RELEASE", part.id), &release)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of the fact that something is locked.
+fn locked(part: &Part) -> String {
+    format!("{}.LOCK", part.id)
 }
 
 /// Settles in a thread of its own, as long as this process lives.

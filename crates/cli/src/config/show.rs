@@ -32,10 +32,11 @@ pub(crate) fn table(merged: &Merged) -> String {
         .collect()
 }
 
-/// One object per setting, in the order of the table.
+/// One object for each setting, in the order of the table.
 pub(crate) fn json(merged: &Merged) -> Value {
     let row = |row: Row<'_>| json!({ "setting": row.setting, "value": row.value, "origin": origin(row.origin) });
-    Value::Array(rows(merged).into_iter().map(row).collect())
+    let settings: Vec<Value> = rows(merged).into_iter().map(row).collect();
+    json!({ "schema": "cofferdam.config/1", "settings": settings })
 }
 
 struct Row<'a> {
@@ -235,6 +236,8 @@ serve.log                       info                         default
     #[test]
     fn json_carries_the_same_rows() {
         let shown = json(&sample());
+        assert_eq!(shown["schema"], "cofferdam.config/1");
+        let shown = &shown["settings"];
         assert_eq!(shown.as_array().map(Vec::len), Some(11 + 10 + 13 + 39));
         assert_eq!(
             shown[4],

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::liar::Lie;
-use super::stage::{STAKE, Stage};
+use super::stage::{JOB_BOND, STAKE, Stage};
 use crate::failure::Failure;
 
 #[derive(Debug, Clone, Copy)]
@@ -162,7 +162,7 @@ async fn lies(stage: &mut Stage, name: &str, lie: Lie, offence: Offence) -> Resu
     ))
 }
 
-/// Whether so many percent of a bond are gone.
+/// Whether so many percent of what a job can cost are gone.
 async fn slashed(
     stage: &Stage,
     name: &str,
@@ -173,9 +173,9 @@ async fn slashed(
         seen.push_str("; there is no bond");
         return Ok(false);
     };
-    let left = u128::from(STAKE / 100 * (100 - percent));
+    let left = u128::from(STAKE - JOB_BOND / 100 * percent);
     seen.push_str(&format!(
-        "; {} of {STAKE} wei slashed, reputation {} on the chain",
+        "; {} wei slashed of {JOB_BOND} that were locked for the job, reputation {} on the chain",
         u128::from(STAKE).saturating_sub(bond.stake_wei),
         bond.reputation
     ));

@@ -1,20 +1,17 @@
 //! What a demonstration stands on: a nats-server, workers as processes of their own, and for public enforcement a chain with the contract. All of it goes with it.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_chain::{
-    Account, Act, B256, HowLong, Key as ChainKey, Ledger, Node, Policy, Settler, Terms, U256,
-};
+use cofferdam_chain::{Account, Act, B256, U256};
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::rules::Standing;
 use cofferdam_contract::seal::{Draft, Sealed};
 use cofferdam_fleet::class::Class;
 use cofferdam_fleet::coordinator::{Coordinator, Trust};
-use cofferdam_fleet::model::{ClaimState, Enforcement, JobRecord, Settings};
+use cofferdam_fleet::model::{ClaimState, JobRecord, Settings};
 use cofferdam_fleet::{Address, Drain, Fleet, LocalLedger, Submission};
 use cofferdam_store::DataDir;
 use cofferdam_store::keyring::KeyRing;
@@ -23,34 +20,24 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::liar::{Cast, Hand, Lie};
+use super::town::{self, OWNER, SETTLER, Town, chain_key};
 use crate::arguments::Places;
 use crate::arguments::chain::{DemoArgs, EnforcementArg};
-use crate::chain::bonds::{self, OnChain};
+use crate::chain::bonds;
 use crate::execute;
 use crate::failure::Failure;
 use crate::fleet::{self, Here, Key};
 use crate::seal::entropy;
 
-/// Keys that every chain of anvil has money for; nobody else's.
-const KEYS: [&str; 8] = [
-    "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",
-    "59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
-    "5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a",
-    "7c852118294e51e653712a81e05800f419141751be58f605c371e15141b007a6",
-    "47e179ec197488593b187f80a00eb0da91f1b9d0b13f8733639f19c30a34926a",
-    "8b3a350cf5c34c9194ca85829a2df0ec3153be0318b5e2d3348e872092edffba",
-    "92db14e403b83dfe3df233f83dfa3a0d7096f21ca9b0d6d6b8d88b2b4ec1564e",
-    "4bbbf85ce3377467afe5d46f804f221813b2bb87f24d81f60f1fcdbf7cbf4356",
-];
-const OWNER: usize = 0;
-const SETTLER: usize = 1;
 /// What every worker has at stake, in wei.
 pub(super) const STAKE: u64 = 1_000_000;
+/// What of it is locked for each job, and can be lost by it.
+pub(super) const JOB_BOND: u64 = 500_000;
 /// Longer than anything takes on a machine with other work to do.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A process that goes with its holder.
-pub(super) struct Process(Child);
+pub(super) struct Process(pub(super) Child);
 
 impl Process {
     /// Stops it where it stands: no sign of life, and no end.
@@ -65,14 +52,6 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// The chain of a demonstration.
-pub(super) struct Town {
-    ledger: Ledger,
-    on_chain: Arc<OnChain>,
-    url: String,
-    _anvil: Process,
 }
 
 pub(super) struct Stage {
@@ -106,7 +85,9 @@ impl Stage {
         };
         let town = match args.enforcement {
             EnforcementArg::Local => None,
-            EnforcementArg::Public => Some(town(&args.anvil, dir.path(), &mut settings)?),
+            EnforcementArg::Public => {
+                Some(town::set(args.anvil.as_deref(), dir.path(), &mut settings)?)
+            }
         };
         let address = Address {
             url: url.clone(),
@@ -341,12 +322,7 @@ impl Stage {
     }
 }
 
-fn chain_key(number: usize) -> Result<ChainKey, Failure> {
-    let text = KEYS.get(number).copied().unwrap_or_default();
-    Ok(ChainKey::from_hex(text, "the demonstration")?)
-}
-
-fn missing(program: &Path, fix: &str, error: &std::io::Error) -> Failure {
+pub(super) fn missing(program: &Path, fix: &str, error: &std::io::Error) -> Failure {
     let message = format!("cannot start `{}`: {error}; {fix}", program.display());
     Failure::new(ErrorCode::BackendUnavailable, message)
 }
@@ -386,80 +362,4 @@ fn nats(program: &Path, dir: &Path) -> Result<(Process, String), Failure> {
         program.display()
     );
     Err(Failure::new(ErrorCode::BackendUnavailable, message))
-}
-
-/// A chain with the contract on it, and a thread that settles.
-fn town(program: &Path, dir: &Path, settings: &mut Settings) -> Result<Town, Failure> {
-    let mut command = Command::new(program);
-    command.args(["--host", "127.0.0.1", "--port", "0"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let child = command.stderr(Stdio::null()).spawn();
-    let fix = "install it (npm: @foundry-rs/anvil), or name it with --anvil";
-    let mut anvil = Process(child.map_err(|error| missing(program, fix, &error))?);
-    let url = listening(&mut anvil).ok_or_else(|| {
-        let message = format!("`{}` does not say where it listens", program.display());
-        Failure::new(ErrorCode::BackendUnavailable, message)
-    })?;
-    let owner = chain_key(OWNER)?;
-    let terms = Terms {
-        treasury: owner.address(),
-        protocol_share: 5_000,
-        withdrawal_delay_seconds: 7 * 24 * 3600,
-    };
-    let (ledger, _) = Ledger::deploy(Node::at(&url), &owner, &terms, None)?;
-    for settler in [OWNER, SETTLER] {
-        let allow = Act::SetSettler {
-            settler: chain_key(settler)?.address(),
-            allowed: true,
-        };
-        ledger.act(&owner, &allow, None)?;
-    }
-    settings.enforcement = Enforcement::Public {
-        chain_id: ledger.place().chain,
-        contract: ledger.place().contract.to_string(),
-        minimum_bond: "1".to_owned(),
-    };
-    let again = || Ledger::open(Node::at(&url), ledger.place().contract, None);
-    let data = DataDir::at(dir.join("coordinator"));
-    let on_chain = Arc::new(OnChain::new(again()?, &data, settings.rules.clone(), 1)?);
-    let policy = Policy {
-        // Its blocks come with transactions only, and nobody takes one back.
-        confirmations: 1,
-        ..Policy::default()
-    };
-    let settler = Settler::new(
-        again()?,
-        chain_key(SETTLER)?,
-        Arc::clone(on_chain.outbox()),
-        policy,
-    );
-    std::thread::spawn(move || {
-        let wait = |pause: Duration| {
-            std::thread::sleep(pause.min(Duration::from_millis(250)));
-            true
-        };
-        let _ = settler.run(HowLong::ForEver, |_| {}, wait);
-    });
-    Ok(Town {
-        ledger,
-        on_chain,
-        url,
-        _anvil: anvil,
-    })
-}
-
-fn listening(anvil: &mut Process) -> Option<String> {
-    let mut lines = BufReader::new(anvil.0.stdout.take()?);
-    let port = loop {
-        let mut line = String::new();
-        if lines.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if let Some(place) = line.trim().strip_prefix("Listening on ") {
-            break place.to_owned();
-        }
-    };
-    // It writes a line for each question, and stops when nobody reads them.
-    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-    Some(format!("http://{port}"))
 }

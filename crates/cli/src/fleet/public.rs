@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cofferdam_chain::Ledger;
 use cofferdam_contract::codes::ErrorCode;
-use cofferdam_contract::mode::{Deed, NetworkReach};
+use cofferdam_contract::mode::NetworkReach;
 use cofferdam_contract::seal::Sealed;
 use cofferdam_fleet::Fleet;
 use cofferdam_fleet::model::Enforcement;
@@ -14,23 +14,39 @@ use cofferdam_fleet::worker::{Refusal, Whose};
 use super::way::say;
 use crate::arguments::Places;
 use crate::arguments::chain::{EnforcementArg, PublicArgs, SettlingArgs, ToChainArgs};
-use crate::chain::bonds::{self, OnChain};
-use crate::chain::{policy_of, signing};
+use crate::chain::bonds::{self, BondTerms, OnChain};
+use crate::chain::place::{Beginning, Place};
+use crate::chain::policy_of;
 use crate::failure::Failure;
 use crate::history;
 use crate::keys;
-use crate::policy;
 
-/// The settings of a new fleet.
-pub(super) fn enforcement(args: &PublicArgs) -> Enforcement {
-    match (args.enforcement, args.contract, args.chain_id) {
-        (EnforcementArg::Public, Some(contract), Some(chain_id)) => Enforcement::Public {
-            chain_id,
-            contract: contract.to_string(),
-            minimum_bond: args.minimum_bond.to_string(),
-        },
-        (EnforcementArg::Public | EnforcementArg::Local, _, _) => Enforcement::Local,
+/// The settings of a new fleet. Where no contract is named it is one on a chain of the fleet's own, which begins here.
+pub(super) fn enforcement(args: &PublicArgs, places: &Places) -> Result<Enforcement, Failure> {
+    let job_bond = args.job_bond.unwrap_or(args.minimum_bond);
+    if job_bond > args.minimum_bond {
+        let fix = "is more than a worker has to have; raise --minimum-bond, or lower it";
+        return Err(Failure::problem(
+            "--job-bond",
+            &format!("{job_bond}wei"),
+            fix,
+        ));
     }
+    let (chain_id, contract) = match (args.enforcement, args.contract, args.chain_id) {
+        (EnforcementArg::Local, _, _) => return Ok(Enforcement::Local),
+        (EnforcementArg::Public, Some(contract), Some(chain_id)) => (chain_id, contract),
+        (EnforcementArg::Public, _, _) => {
+            let own = Place::of(None, places, Beginning::Wanted)?;
+            let place = own.with_contract()?.place();
+            (place.chain, place.contract)
+        }
+    };
+    Ok(Enforcement::Public {
+        chain_id,
+        contract: contract.to_string(),
+        minimum_bond: args.minimum_bond.to_string(),
+        job_bond: job_bond.to_string(),
+    })
 }
 
 /// What a coordinator settles with; nothing where the fleet enforces its rules itself. Begins to settle.
@@ -40,25 +56,32 @@ pub(super) fn bonds(
     places: &Places,
 ) -> Result<Option<Arc<dyn Bonds>>, Failure> {
     let settings = fleet.settings().clone();
-    let Enforcement::Public { minimum_bond, .. } = &settings.enforcement else {
+    let Enforcement::Public {
+        minimum_bond,
+        job_bond,
+        chain_id,
+        ..
+    } = &settings.enforcement
+    else {
         return Ok(None);
     };
-    let rpc = rpc(&args.chain, places)?.ok_or_else(|| {
-        let message =
-            "this fleet enforces its rules on a chain: name a node of it with --chain-rpc";
+    let place = Place::of_fleet(args.chain.chain_rpc.as_deref(), places, *chain_id)?;
+    let place = place.ok_or_else(|| {
+        let message = format!(
+            "this fleet enforces its rules on the chain {chain_id}, which is not the one of this data directory: name a node of it with --chain-rpc"
+        );
         Failure::new(ErrorCode::InputInvalid, message)
     })?;
-    let minimum = minimum_bond.parse().map_err(|_| {
-        let message =
-            format!("the fleet's settings ask for a bond of `{minimum_bond}`, which is no number");
-        Failure::new(ErrorCode::ConfigInvalid, message)
-    })?;
-    let key = signing(args.chain_key_file.as_deref())?;
+    let bond = BondTerms {
+        minimum: wei(minimum_bond)?,
+        job: wei(job_bond)?,
+    };
+    let key = place.key(args.chain_key_file.as_deref())?;
     let dir = history::place(places.data_dir.clone()).ok_or_else(keys::nowhere)?;
     let policy = policy_of(&args.how, args.chain_max_fee);
     let (asks, settles) = match (
-        bonds::ledger(&rpc, &settings.enforcement)?,
-        bonds::ledger(&rpc, &settings.enforcement)?,
+        bonds::ledger(place.node(), &settings.enforcement)?,
+        bonds::ledger(place.node(), &settings.enforcement)?,
     ) {
         (Some(asks), Some(settles)) => (asks, settles),
         _ => return Ok(None),
@@ -69,18 +92,18 @@ pub(super) fn bonds(
             key.address()
         ));
     }
-    let on_chain = OnChain::new(asks, &dir, settings.rules.clone(), minimum)?;
+    let on_chain = OnChain::new(asks, &dir, settings.rules.clone(), bond)?;
     let outbox = Arc::clone(on_chain.outbox());
     bonds::settle_in_background((settles, outbox), key, policy, say)?;
     Ok(Some(Arc::new(on_chain)))
 }
 
-/// Whether the node may be spoken to, by the mode that is in force.
-fn rpc(args: &ToChainArgs, places: &Places) -> Result<Option<String>, Failure> {
-    if let Some(url) = &args.chain_rpc {
-        policy::refuse(policy::in_force(places)?, [Deed::Daemon(url)])?;
-    }
-    Ok(args.chain_rpc.clone())
+fn wei(text: &str) -> Result<u128, Failure> {
+    text.parse().map_err(|_| {
+        let message =
+            format!("the fleet's settings ask for a bond of `{text}`, which is no number");
+        Failure::new(ErrorCode::ConfigInvalid, message)
+    })
 }
 
 /// What is asked before a run has network.
@@ -96,16 +119,17 @@ pub(super) enum Permission {
 
 impl Permission {
     pub(super) fn of(fleet: &Fleet, args: &ToChainArgs, places: &Places) -> Result<Self, Failure> {
-        if !fleet.settings().enforcement.is_public() {
+        let Enforcement::Public { chain_id, .. } = &fleet.settings().enforcement else {
             return Ok(Self::NotNeeded);
-        }
-        let Some(rpc) = rpc(args, places)? else {
+        };
+        let place = Place::of_fleet(args.chain_rpc.as_deref(), places, *chain_id)?;
+        let Some(place) = place else {
             say(
                 "this fleet enforces its rules on a chain, and there is no --chain-rpc: payloads with network are left to others",
             );
             return Ok(Self::Unknown);
         };
-        let ledger = bonds::ledger(&rpc, &fleet.settings().enforcement)?;
+        let ledger = bonds::ledger(place.node(), &fleet.settings().enforcement)?;
         Ok(ledger.map_or(Self::NotNeeded, |ledger| Self::Asked(Box::new(ledger))))
     }
 

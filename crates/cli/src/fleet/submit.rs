@@ -22,6 +22,10 @@ use crate::execute;
 use crate::failure::{self, Failure};
 use crate::seal::document::Document;
 use crate::seal::{entropy, open, pretty};
+use crate::terminal::output::document;
+use crate::terminal::waiting::Waiting;
+
+const SCHEMA: &str = "cofferdam.submission/1";
 
 pub(crate) fn submit(args: &SubmitArgs, url: &str, places: &Places) -> Result<ExitCode, Failure> {
     let work = args.work.as_deref().unwrap_or(Path::new("-"));
@@ -45,14 +49,16 @@ pub(crate) fn submit(args: &SubmitArgs, url: &str, places: &Places) -> Result<Ex
         let job = &sealed.payload().payload_id;
         if !args.wait {
             failure::print(&match args.project.json {
-                true => pretty(&json!({ "job": job, "accepted": accepted }))?,
+                true => document(SCHEMA, &json!({ "job": job, "accepted": accepted }))?,
                 false => format!("{job}\n"),
             })?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut coordinator = Coordinator::new(&fleet, trust);
+        let waiting = Waiting::on("waiting for the fleet");
         let record = coordinator.wait_for(job).await?;
         let envelope = coordinator.answer(&record).await?;
+        drop(waiting);
         tell(args, &record, envelope)
     })
 }
@@ -114,7 +120,7 @@ fn tell(
     if args.project.json {
         let told =
             json!({ "job": record.job, "end": end, "held": record.entries, "envelope": envelope });
-        failure::print(&pretty(&told)?)?;
+        failure::print(&document(SCHEMA, &told)?)?;
     } else if let Some(envelope) = envelope.as_ref().filter(|_| is_agreed) {
         failure::print(&pretty(envelope)?)?;
     } else {

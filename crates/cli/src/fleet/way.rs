@@ -14,6 +14,7 @@ use crate::arguments::Places;
 use crate::arguments::fleet::NatsArgs;
 use crate::failure::{Failure, visible, without_secrets};
 use crate::policy;
+use crate::terminal::waiting::Waiting;
 
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let built = Builder::new_current_thread().enable_all().build();
@@ -27,6 +28,7 @@ pub(super) async fn connected(
     wanted: Option<Settings>,
 ) -> Result<Fleet, Failure> {
     policy::refuse(policy::in_force(places)?, [Deed::Daemon(url)])?;
+    let _waiting = Waiting::on("connecting to the fleet");
     Ok(Fleet::connect(&address(url, way), wanted).await?)
 }
 

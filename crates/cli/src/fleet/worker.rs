@@ -1,7 +1,7 @@
 //! `cofferdam worker`: takes payloads from a fleet and runs them by the same path as `cofferdam execute`.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -9,9 +9,10 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::envelope::{ENGINE_VERSION, ResultEnvelope};
 use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::record::RunRecord;
-use cofferdam_contract::request::{BackendName, Network};
+use cofferdam_contract::request::{BackendName, Gpus, Network};
 use cofferdam_contract::seal::Sealed;
 use cofferdam_engine::doctor::{self, Mark, Report};
+use cofferdam_engine::gpu;
 use cofferdam_engine::host::Host;
 use cofferdam_fleet::Sign;
 use cofferdam_fleet::class::Capabilities;
@@ -46,7 +47,11 @@ pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Fail
     let key = Arc::new(Key(signing(args, &dir)?));
     // From here on signals do not end this process: they drain it.
     let signals = cofferdam_engine::cancel_on_signals()?;
-    let capabilities = capabilities()?;
+    let gpus = args.gpu.clone().unwrap_or(Gpus::None);
+    let capabilities = Capabilities {
+        gpus: gpu::count(&gpus)?,
+        ..capabilities()?
+    };
     if capabilities.backends.is_empty() {
         let message = "no backend works here; `cofferdam doctor` says what is missing";
         return Err(Failure::new(ErrorCode::BackendUnavailable, message));
@@ -75,6 +80,7 @@ pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Fail
             name: args.name.clone(),
             key: Arc::clone(&key),
             network: args.network.network(),
+            gpus,
             history: args.history.clone(),
             places: Arc::clone(&places),
             dir,
@@ -124,7 +130,7 @@ fn workplace(
 
 /// The key that was named, or one of its own, made at the first start.
 fn signing(args: &WorkerArgs, dir: &DataDir) -> Result<SigningKey, Failure> {
-    if let Some(key) = &args.key {
+    if let Some(key) = &args.sign {
         return keys::signing(key, Some(dir));
     }
     let ring = KeyRing::of(dir);
@@ -159,7 +165,7 @@ impl Sign for Key {
 
 /// What `doctor` finds: a backend whose limits are not all held is none.
 pub(crate) fn capabilities() -> Result<Capabilities, Failure> {
-    let report = examined();
+    let report = doctor::examine(&Host::detect(), None);
     let mut backends = Vec::new();
     if is_fit(&report) {
         backends.push(BackendName::Native.as_str().to_owned());
@@ -192,34 +198,16 @@ pub(crate) fn capabilities() -> Result<Capabilities, Failure> {
     Ok(Capabilities {
         backends,
         languages,
-        gpus: gpus(),
+        // Those that its operator gives.
+        gpus: 0,
         memory_mb: memory_mb(),
         limits,
     })
 }
 
-/// Each trial has a moment; on a machine that is busy right now one may need another.
-fn examined() -> Report {
-    const TRIES: usize = 8;
-    let host = Host::detect();
-    let mut report = doctor::examine(&host, None);
-    for _ in 1..TRIES {
-        if is_fit(&report) {
-            break;
-        }
-        report = doctor::examine(&host, None);
-    }
-    report
-}
-
 fn is_fit(report: &Report) -> bool {
     let mut limits = report.limits.iter();
     report.works && limits.all(|limit| limit.mark != Mark::Missing)
-}
-
-fn gpus() -> u32 {
-    let is_there = |number: &u32| PathBuf::from(format!("/dev/nvidia{number}")).exists();
-    u32::try_from((0..16).filter(is_there).count()).unwrap_or(0)
 }
 
 fn memory_mb() -> u64 {
@@ -236,6 +224,7 @@ pub(crate) struct Here {
     name: String,
     key: Arc<Key>,
     network: Network,
+    gpus: Gpus,
     history: HistoryArgs,
     places: Arc<Places>,
     dir: DataDir,
@@ -290,6 +279,7 @@ impl Here {
             name: name.to_owned(),
             key,
             network: Network::Denied,
+            gpus: Gpus::None,
             history: HistoryArgs {
                 no_history: true,
                 ..HistoryArgs::default()
@@ -355,6 +345,7 @@ impl Here {
             execute::Worker {
                 id: &self.name,
                 seed: sealed.payload().seed,
+                gpus: &self.gpus,
                 cancel: Some(cancel.as_fd()),
             },
             recording,

@@ -26,10 +26,12 @@ use crate::arguments::golden::{GoldenArgs, GoldenCases, GoldenVerb};
 use crate::config::{self, Flags, Sources};
 use crate::failure::{self, Failure};
 use crate::runs::unified::{LineKind, StreamDiff};
+use crate::terminal::amount;
 use crate::terminal::colour::{Colour, Paint, When};
 use crate::terminal::output::note;
 use crate::terminal::size::Target;
 use crate::terminal::text::safe;
+use crate::terminal::waiting::Waiting;
 use crate::{history, policy, run};
 
 /// How much of each stream is compared.
@@ -45,8 +47,10 @@ pub(crate) fn golden(args: GoldenArgs, places: Places) -> Result<ExitCode, Failu
     let stage = Stage::new(args, places, cancel.as_fd())?;
     let mut results = Vec::new();
     let mut is_partial = false;
+    let waiting = Waiting::on("running the cases");
     for case in cases {
         let Some(told) = stage.run(&case)? else {
+            drop(waiting);
             note(&format!(
                 "cofferdam: canceled; `{}` and the cases after it were not compared, and what they expect is as it was",
                 safe(&case.name)
@@ -61,6 +65,7 @@ pub(crate) fn golden(args: GoldenArgs, places: Places) -> Result<ExitCode, Failu
         }
         results.push((case.name, differences));
     }
+    drop(waiting);
     let differing = results
         .iter()
         .filter(|(_, differences)| !differences.is_empty())
@@ -304,8 +309,8 @@ fn for_people(results: &[(String, Vec<Difference>)], is_bless: bool) -> String {
     };
     let _ = writeln!(
         text,
-        "{} cases: {} as expected, {differing} {verb}",
-        results.len(),
+        "{}: {} as expected, {differing} {verb}",
+        amount::count(u64::try_from(results.len()).unwrap_or(u64::MAX), "case"),
         results.len() - differing
     );
     text

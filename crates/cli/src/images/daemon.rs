@@ -9,13 +9,14 @@ use cofferdam_docker::build::{Build, Built, Cache};
 use cofferdam_docker::images::{self, ListedImage, Prune};
 use cofferdam_images::build_context;
 use cofferdam_images::reference::Reference;
+use serde_json::json;
 
 use super::Listed;
 use crate::arguments::images::BuildArgs;
 use crate::containers::Settings;
 use crate::failure::{self, Failure};
-use crate::seal::pretty;
 use crate::terminal::amount;
+use crate::terminal::output::document;
 
 /// Those that come with this binary, each by the name of its directory; the base of the others first.
 const OURS: [(&str, &str); 5] = [
@@ -88,14 +89,14 @@ pub(super) fn build(args: &BuildArgs, settings: &Settings) -> Result<String, Fai
         [] => &all,
         some => some,
     };
-    if let (Some(tag), false) = (&args.tag, wanted.len() == 1) {
+    if let (Some(name), false) = (&args.name, wanted.len() == 1) {
         let fix = "is one name, and there are several images to build; name one of them";
-        return Err(Failure::problem("--tag", tag, fix));
+        return Err(Failure::problem("--name", name, fix));
     }
     // Whatever is wrong with one is known before any is built.
     let contexts: Vec<(String, Vec<u8>)> = wanted
         .iter()
-        .map(|what| context(what, args.tag.as_deref()))
+        .map(|what| context(what, args.name.as_deref()))
         .collect::<Result<_, _>>()?;
     let mut built = Vec::new();
     for (tag, context) in contexts {
@@ -116,7 +117,7 @@ pub(super) fn build(args: &BuildArgs, settings: &Settings) -> Result<String, Fai
         )?);
     }
     if args.json {
-        return pretty(&built);
+        return document(super::SCHEMA, &json!({ "images": built }));
     }
     Ok(built.iter().map(line).collect())
 }

@@ -16,6 +16,7 @@ use crate::config::spelling;
 use crate::failure::{self, Failure};
 use crate::runs::{Kept, open_history};
 use crate::seal::pretty;
+use crate::terminal::waiting::Waiting;
 
 const SCHEMA: &str = "cofferdam.policy.audit/1";
 /// So many are asked for at a time.
@@ -36,6 +37,7 @@ pub(super) fn audit(args: &AuditArgs, places: Places) -> Result<ExitCode, Failur
     let since = args.since.map(|moment| moment.resolve(now));
     let findings = match mode {
         Some(mode) => {
+            let _waiting = Waiting::on("looking at runs");
             let history = open_history(&Kept::find(places)?)?;
             look(&history, mode, since, args.limit)?
         }

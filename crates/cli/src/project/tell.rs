@@ -279,8 +279,8 @@ impl Page {
                 .sum();
             let _ = writeln!(
                 self.text,
-                "{} tests: {} passed, {} failed, {} skipped in {}",
-                counts.total,
+                "{}: {} passed, {} failed, {} skipped in {}",
+                amount::count(u64::try_from(counts.total).unwrap_or(u64::MAX), "test"),
                 counts.passed,
                 counts.failed,
                 counts.skipped,

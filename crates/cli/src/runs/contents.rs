@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use cofferdam_store::History;
 use cofferdam_store::collect::view;
 use cofferdam_store::log::Chunk;
 use cofferdam_store::model::{Digest, StoredRun};
 use cofferdam_store::objects::Objects;
+use cofferdam_store::{History, StoreError};
 
 use crate::failure::Failure;
 
@@ -21,7 +21,7 @@ pub(crate) fn write_view(
     run: &StoredRun,
     chunks: &[Chunk],
     into: &Path,
-) -> Result<PathBuf, Failure> {
+) -> Result<PathBuf, StoreError> {
     let objects = Objects::open(history.dir());
-    Ok(view::write_view(run, chunks, &objects, into)?)
+    view::write_view(run, chunks, &objects, into)
 }

@@ -17,6 +17,7 @@ use crate::terminal::size::Target;
 use crate::terminal::table::{Align, Cell, Column, Room, Table};
 use crate::terminal::text::safe;
 use crate::terminal::time;
+use crate::terminal::waiting::Waiting;
 
 pub(crate) const SCHEMA: &str = "cofferdam.pruned/1";
 
@@ -27,6 +28,7 @@ pub(crate) fn prune(args: &PruneArgs, kept: &Kept) -> Result<ExitCode, Failure> 
         PruneMode::Remove
     };
     let mut history = open_history(kept)?;
+    let waiting = Waiting::on("removing runs");
     let pruned = if args.run.is_empty() {
         history.prune(&retention(args, kept.settings.retention()), mode)?
     } else {
@@ -36,6 +38,7 @@ pub(crate) fn prune(args: &PruneArgs, kept: &Kept) -> Result<ExitCode, Failure> 
         ids.dedup();
         history.remove(&ids, mode)?
     };
+    drop(waiting);
     let target = Target::of_stdout();
     failure::print(&if args.json {
         json(&pruned, mode)?

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use cofferdam_contract::codes::ErrorCode;
 use cofferdam_store::model::StoredRun;
 use serde_json::json;
 
@@ -19,7 +20,8 @@ pub(crate) fn save(args: &SaveArgs, kept: &Kept) -> Result<ExitCode, Failure> {
     let history = open_history(kept)?;
     let run = find(&history, &args.run)?;
     let chunks = history.output(run.opening.run_id)?;
-    let path = write_view(&history, &run, &chunks, &args.output)?;
+    let about = Failure::about_file(&args.output, ErrorCode::OutputWriteFailed);
+    let path = write_view(&history, &run, &chunks, &args.output).map_err(about)?;
     failure::print(&saved(args, &run, &path)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::strict_json::MAX_BYTES;
 use rustix::fs::OFlags;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, visible};
 
 /// What was read, and what to call it in messages.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl Document {
             let bytes = bounded(std::io::stdin().lock(), &name)?;
             return Ok(Self { name, bytes });
         }
-        // Quoted as Rust does it: a name with control characters must not reach the terminal as they are.
-        let name = format!("{path:?}");
+        // A name with control characters must not reach the terminal as they are.
+        let name = format!("`{}`", visible(&path.to_string_lossy()));
         let bytes = read_path(path, &name)?;
         Ok(Self { name, bytes })
     }

@@ -10,15 +10,11 @@ use std::time::{Duration, Instant};
 use cofferdam_project::report::Counts;
 
 use super::amount;
-use super::colour::{Colour, Paint, When};
-use super::size::Target;
-use super::text::{cut, safe};
+use super::colour::Colour;
+use super::foot::{self, Foot, PATIENCE};
+use super::text::safe;
 
 const EVERY: Duration = Duration::from_millis(200);
-/// Shorter work is over before anybody wonders.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// Narrower than this, nothing that is worth reading fits.
-const NARROWEST: usize = 20;
 /// A longer beginning of a line is shown as it is.
 const LONGEST: usize = 16 << 10;
 
@@ -35,7 +31,7 @@ struct State {
     step: Option<Step>,
     /// Of the steps before it.
     before: Counts,
-    is_drawn: bool,
+    foot: Foot,
     /// The beginning of a line whose end has not come. It is shown when it is whole, and until then as what goes on.
     held: Vec<u8>,
 }
@@ -52,14 +48,13 @@ struct Step {
 impl CountsLine {
     /// `None` where nobody would see it.
     pub(crate) fn of_stderr() -> Option<Self> {
-        let columns = Target::of_stderr().columns()?;
-        if columns < NARROWEST {
+        if !foot::is_seen() {
             return None;
         }
         let state = Arc::new(Mutex::new(State {
             step: None,
             before: Counts::default(),
-            is_drawn: false,
+            foot: Foot::default(),
             held: Vec::new(),
         }));
         let (stop, stopped) = mpsc::channel();
@@ -116,7 +111,7 @@ impl CountsLine {
             None if state.held.len() > LONGEST => state.held.len(),
             None => return,
         };
-        state.clear();
+        state.foot.clear();
         let shown: Vec<u8> = state.held.drain(..whole).collect();
         let _ = io::stderr().write_all(&shown);
     }
@@ -129,7 +124,7 @@ impl Drop for CountsLine {
             let _ = drawer.join();
         }
         let mut state = lock(&self.state);
-        state.clear();
+        state.foot.clear();
         let held = std::mem::take(&mut state.held);
         if !held.is_empty() {
             let _ = io::stderr().write_all(&held);
@@ -143,18 +138,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl State {
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.is_drawn) {
-            let _ = io::stderr().write_all(b"\r\x1b[K");
-        }
-    }
-
     fn draw(&mut self) {
-        // The window may have become another one.
-        let target = Target::of_stderr();
-        let Some(columns) = target.columns().filter(|columns| *columns >= NARROWEST) else {
-            return self.clear();
-        };
         let Some(step) = &self.step else {
             return;
         };
@@ -164,13 +148,7 @@ impl State {
         }
         let held = String::from_utf8_lossy(&self.held);
         let (text, colour) = step.line(self.before, elapsed, held.trim());
-        // The last column stays free: some terminals begin a new line when it is written to.
-        let text = cut(&text, columns.saturating_sub(1));
-        let text = Paint::of(When::Auto, target).paint(colour, &text);
-        let mut stderr = io::stderr();
-        let _ = write!(stderr, "\r{text}\x1b[K");
-        let _ = stderr.flush();
-        self.is_drawn = true;
+        self.foot.draw(&text, Some(colour));
     }
 }
 

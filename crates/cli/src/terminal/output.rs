@@ -6,6 +6,7 @@ use cofferdam_contract::codes::ErrorCode;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::seal::pretty;
 
 /// Whether somebody still reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,11 @@ pub(crate) struct Document<'a, T> {
     pub(crate) schema: &'static str,
     #[serde(flatten)]
     pub(crate) content: &'a T,
+}
+
+/// The same, written out. What has no names of its own to stand beside the schema is given one by the caller.
+pub(crate) fn document(schema: &'static str, content: &impl Serialize) -> Result<String, Failure> {
+    pretty(&Document { schema, content })
 }
 
 #[cfg(test)]

@@ -7,7 +7,10 @@
 )]
 
 mod demo;
+mod node;
 mod public;
 mod settling;
+#[path = "../../../chain/tests/settling/town.rs"]
+mod town;
 mod verbs;
 mod world;

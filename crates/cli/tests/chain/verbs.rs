@@ -45,12 +45,7 @@ fn every_verb_does_what_it_says_and_says_what_is_wrong() {
         account.to_lowercase()
     );
     let contract: Address = made["contract"].as_str().unwrap().parse().unwrap();
-    let town = Town {
-        desk,
-        contract,
-        worker: key(2).address(),
-        anvil,
-    };
+    let town = Town::around(desk, anvil, contract);
     // The worker's identity is its public key.
     town.desk.ok(&["keys", "generate", "worker-w1"]);
     let staked = town.told(2, &["stake", "0.5ether", "--worker", "w1"]);

@@ -1,114 +1,37 @@
-//! A chain with the contract on it, and people who have money.
+//! A town with a desk, at which the command line is used.
 
-use std::time::{Duration, Instant};
+use std::ops::{Deref, DerefMut};
 
-use cofferdam_chain::{
-    Act, Address, B256, Decision, Key, Ledger, Node, Terms, U256, settlement_id,
-};
-use cofferdam_contract::canonical::Digest;
-use cofferdam_contract::rules::{Offence, Rules};
-use cofferdam_store::DataDir;
-use cofferdam_store::settlements::Settlements;
+use cofferdam_chain::Address;
 use cofferdam_testkit::Desk;
 use cofferdam_testkit::anvil::{Anvil, KEYS};
 use cofferdam_testkit::desk::{code, stderr};
-use jiff::Timestamp;
-use serde_json::{Value, json};
+use cofferdam_testkit::shape;
+use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::town;
+pub(crate) use crate::town::{key, until};
 
-pub(crate) fn key(number: usize) -> Key {
-    Key::from_hex(KEYS[number], "a test").unwrap()
-}
-
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !so() {
-        assert!(Instant::now() < deadline, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A chain with a contract, a settler and a worker with a bond of 1000 wei.
 pub(crate) struct Town {
+    town: town::Town,
     pub(crate) desk: Desk,
-    pub(crate) anvil: Anvil,
-    pub(crate) contract: Address,
-    pub(crate) worker: Address,
 }
 
 impl Town {
     pub(crate) fn new(desk: Desk) -> Option<Self> {
-        let anvil = Anvil::start()?;
-        let owner = key(0);
-        let terms = Terms {
-            treasury: owner.address(),
-            protocol_share: 5_000,
-            withdrawal_delay_seconds: 100,
-        };
-        let (ledger, _) = Ledger::deploy(Node::at(&anvil.url()), &owner, &terms, None).unwrap();
-        let allow = Act::SetSettler {
-            settler: key(1).address(),
-            allowed: true,
-        };
-        ledger.act(&owner, &allow, None).unwrap();
-        let worker = key(2);
-        let stake = Act::Stake {
-            identity: B256::repeat_byte(7),
-            wei: U256::from(1000),
-        };
-        ledger.act(&worker, &stake, None).unwrap();
-        Some(Self {
-            desk,
-            contract: ledger.place().contract,
-            worker: worker.address(),
+        let town = town::Town::new(desk.path("data"))?;
+        Some(Self { town, desk })
+    }
+
+    /// With a contract that is there already.
+    pub(crate) fn around(desk: Desk, anvil: Anvil, contract: Address) -> Self {
+        let town = town::Town {
+            data: desk.path("data"),
             anvil,
-        })
-    }
-
-    pub(crate) fn ledger(&self) -> Ledger {
-        Ledger::open(Node::at(&self.anvil.url()), self.contract, None).unwrap()
-    }
-
-    pub(crate) fn outbox(&self) -> Settlements {
-        let place = self.ledger().place().to_string();
-        Settlements::open(&DataDir::at(self.desk.path("data")), &place).unwrap()
-    }
-
-    pub(crate) fn stake(&self) -> u128 {
-        self.ledger().account(self.worker).unwrap().stake_wei
-    }
-
-    /// Half of the bond.
-    pub(crate) fn decide(&self, outbox: &Settlements, fact: &str) -> B256 {
-        let action = Rules::default().action(Offence::Crash);
-        let job = Digest::of(b"job");
-        let decision = Decision::penalty(
-            ("w", self.worker),
-            &job,
-            (Offence::Crash, action),
-            &job,
-            &[],
-        );
-        let id = settlement_id("w", fact);
-        let body = serde_json::to_string(&decision).unwrap();
-        outbox
-            .put(&id.to_string(), &body, Timestamp::now())
-            .unwrap();
-        id
-    }
-
-    /// How many transactions of the settler are in blocks.
-    pub(crate) fn sent(&self) -> u64 {
-        let count = self.anvil.ask(
-            "eth_getTransactionCount",
-            &json!([key(1).address(), "latest"]),
-        );
-        number(&count)
-    }
-
-    pub(crate) fn pending(&self) -> u64 {
-        number(&self.anvil.ask("txpool_status", &json!([]))["pending"])
+            contract,
+            worker: key(2).address(),
+        };
+        Self { town, desk }
     }
 
     pub(crate) fn chain(&self, key: usize, args: &[&str]) -> std::process::Output {
@@ -122,10 +45,20 @@ impl Town {
     pub(crate) fn told(&self, key: usize, args: &[&str]) -> Value {
         let done = self.chain(key, args);
         assert_eq!(code(&done), 0, "{args:?}: {}", stderr(&done));
-        serde_json::from_slice(&done.stdout).unwrap()
+        shape::read(&[&["chain"], args].concat(), &done.stdout).unwrap()
     }
 }
 
-pub(crate) fn number(value: &Value) -> u64 {
-    u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+impl Deref for Town {
+    type Target = town::Town;
+
+    fn deref(&self) -> &town::Town {
+        &self.town
+    }
+}
+
+impl DerefMut for Town {
+    fn deref_mut(&mut self) -> &mut town::Town {
+        &mut self.town
+    }
 }

@@ -8,6 +8,7 @@
 )]
 
 mod docker;
+mod image;
 mod serve;
 
 use std::process::Output;

@@ -3,49 +3,22 @@
 //! `COFFERDAM_FLEET_ROUNDS` makes more of them, `COFFERDAM_FLEET_SEED` repeats one.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use cofferdam_testkit::desk;
+use cofferdam_testkit::{Chance, desk};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::field::{Field, Guest, shell};
 
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
-
-    fn moment(&mut self, most: u64) -> Duration {
-        Duration::from_millis(self.below(most))
-    }
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn real_processes_that_die_by_chance_lose_nothing_and_count_nothing_twice() {
-    let rounds = number("COFFERDAM_FLEET_ROUNDS").unwrap_or(1);
-    let clock = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
-    let first = number("COFFERDAM_FLEET_SEED").unwrap_or(clock.subsec_nanos().into());
-    for round in 0..rounds {
-        let seed = first.wrapping_add(round);
-        eprintln!("round {round}: COFFERDAM_FLEET_SEED={seed}");
+    for chance in Chance::rounds() {
         let began = Instant::now();
-        if !one_round(Chance(seed)) {
+        if !one_round(chance) {
             return;
         }
-        eprintln!("round {round} took {:.1} s", began.elapsed().as_secs_f64());
+        eprintln!("it took {:.1} s", began.elapsed().as_secs_f64());
     }
 }
 
@@ -152,6 +125,7 @@ fn check(field: &Field, jobs: &[(String, u64)]) {
     }
     let url = field.nats.url();
     let (_, ledger) = field.desk.json(&format!("ledger --nats {url} show --json"));
+    let ledger = &ledger["workers"];
     let confirmed: u64 = ledger
         .as_object()
         .unwrap()

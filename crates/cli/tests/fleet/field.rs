@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use cofferdam_testkit::Desk;
 use cofferdam_testkit::desk::json as read;
 use cofferdam_testkit::nats::Nats;
+use cofferdam_testkit::shape;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -90,7 +91,7 @@ impl Field {
     pub(crate) fn fleet(&self, args: &[&str]) -> Value {
         let url = self.nats.url();
         let done = self.desk.run([&["fleet", "--nats", &url], args].concat());
-        serde_json::from_slice(&done.stdout).unwrap_or(Value::Null)
+        shape::read(&[&["fleet"], args].concat(), &done.stdout).unwrap_or(Value::Null)
     }
 
     pub(crate) fn submit(&self, payload: &Path, more: &[&str]) -> Command {

@@ -275,6 +275,7 @@ fn a_run_on_the_fleet_is_cancelled_from_the_front_door() {
     assert_eq!(next["stdout"]["data"], "next\n", "{next:#}");
     let url = field.nats.url();
     let (_, ledger) = field.desk.json(&format!("ledger --nats {url} show --json"));
+    let ledger = &ledger["workers"];
     assert_eq!(ledger["w1"]["offences"], json!({}), "{ledger:#}");
     // A person at the fleet can do the same, and have it forgotten.
     let other = door.begin("sleep 600");

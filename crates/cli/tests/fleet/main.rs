@@ -61,6 +61,7 @@ fn two_workers_run_a_payload_their_signed_answers_are_compared_and_sigterm_drain
     assert!(told["envelope"]["receipt"].is_string());
     let url = field.nats.url();
     let (_, ledger) = field.desk.json(&format!("ledger --nats {url} show --json"));
+    let ledger = &ledger["workers"];
     assert_eq!(
         (&ledger["w1"]["reputation"], &ledger["w2"]["confirmed"]),
         (&json!(55), &json!(1))
@@ -126,6 +127,7 @@ fn work_of_a_worker_that_is_killed_is_done_by_another_and_the_dead_one_is_held_t
     assert_eq!((exit, ended(&told)), (0, ("agreed", vec!["w2"])), "{told}");
     let url = field.nats.url();
     let (_, ledger) = field.desk.json(&format!("ledger --nats {url} show --json"));
+    let ledger = &ledger["workers"];
     assert_eq!(ledger["w1"]["offences"]["STALL"], 1, "{ledger}");
     let lifted = field.desk.ok(&["ledger", "--nats", &url, "lift", "w1"]);
     assert!(!lifted.contains("quarantine for"), "{lifted}");
@@ -216,6 +218,40 @@ fn a_server_that_dies_and_a_submitter_that_dies_lose_nothing() {
         about["job"]["end"]["outcome"] == "agreed" && about["job"]["settled"] == true
     };
     field.until("it is decided", agreed);
+}
+
+#[test]
+fn a_front_door_refuses_what_only_its_workers_can_be_told() {
+    let desk = desk!();
+    let door = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--fleet",
+        "nats://127.0.0.1:1",
+        "--net",
+        "full",
+    ];
+    for more in [
+        ["--net-private", "allow"],
+        ["--net-proxy", "http://127.0.0.1:7"],
+    ] {
+        let done = desk.run([&door[..], &more].concat());
+        assert_eq!(code(&done), 125);
+        let told = stderr(&done);
+        assert!(
+            told.contains(more[0]) && told.contains("cofferdam worker"),
+            "{told}"
+        );
+        assert!(told.contains("[config.invalid]"), "{told}");
+    }
+    // What is said and is the default is no harm: it gets as far as the server that is not there.
+    let done = desk.run([&door[..], &["--net-private", "refuse"]].concat());
+    assert!(
+        stderr(&done).contains("nats-server -js"),
+        "{}",
+        stderr(&done)
+    );
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use cofferdam_testkit::hostile::{Compiled, Hostile};
-use cofferdam_testkit::{Finished, Host, Mounted, Need, Way, host};
+use cofferdam_testkit::hostile::Hostile;
+use cofferdam_testkit::{Finished, Host, Launch, Mounted, Need, Way, host};
 
 const SCRATCH: &str = "stopped: disk limit of 4 MiB reached in the scratch space (/tmp, /dev/shm, home); raise it with --disk";
 const WORKSPACE: &str =
@@ -48,10 +48,9 @@ fn assert_scratch_holds(attack: &str, dir: &str) {
 #[track_caller]
 fn assert_workspace_holds(attack: &str) {
     let host = host!(Need::Gcc);
-    let disk = Hostile::Disk.compile();
     for way in Way::all() {
         let workspace = host.workspace(way);
-        assert_stopped_in(&host, way, attack, &workspace, &disk);
+        assert_stopped_in(&host, way, attack, &workspace);
     }
 }
 
@@ -59,18 +58,22 @@ fn assert_workspace_holds(attack: &str) {
 #[track_caller]
 fn assert_workspace_alone_holds(attack: &str) {
     let host = host!(Need::Gcc, Need::Root);
-    let disk = Hostile::Disk.compile();
     for way in Way::all() {
         let workspace = host.workspace(way);
         let _alone = Mounted::tmpfs(&workspace, "size=256m");
         host.give(&workspace, way);
-        assert_stopped_in(&host, way, attack, &workspace, &disk);
+        assert_stopped_in(&host, way, attack, &workspace);
     }
 }
 
-#[track_caller]
-fn assert_stopped_in(host: &Host, way: Way, attack: &str, workspace: &Path, disk: &Compiled) {
-    let given = format!("{}:rw", workspace.display());
+/// Asks for this many MiB in a workspace that is given so.
+fn fill_workspace<'a>(
+    host: &'a Host,
+    way: Way,
+    (attack, mib): (&str, u32),
+    given: &str,
+) -> Launch<'a> {
+    let disk = Hostile::Disk.compile();
     let args = [
         "run",
         "--disk",
@@ -78,16 +81,22 @@ fn assert_stopped_in(host: &Host, way: Way, attack: &str, workspace: &Path, disk
         "--timeout",
         "10s",
         "--workspace",
-        &given,
+        given,
         "--mount",
         &disk.mount(),
         "--",
         &disk.inside(),
         attack,
         "/work",
-        "64",
+        &mib.to_string(),
     ];
-    let run = host.launch(args).way(way).json().finish();
+    host.launch(args).way(way).json()
+}
+
+#[track_caller]
+fn assert_stopped_in(host: &Host, way: Way, attack: &str, workspace: &Path) {
+    let given = format!("{}:rw", workspace.display());
+    let run = fill_workspace(host, way, (attack, 64), &given).finish();
     assert_eq!(run.enforced_by("disk"), "tmpfs+rlimit+poll", "{way:?}");
     assert_eq!(
         (run.ending(), run.code()),
@@ -166,26 +175,9 @@ fn a_file_as_large_as_allowed_can_be_written() {
 #[test]
 fn copy_on_write_changes_share_the_limit() {
     let host = host!(Need::Gcc);
-    let disk = Hostile::Disk.compile();
     for way in Way::all() {
         let given = format!("{}:cow", host.workspace(way).display());
-        let args = [
-            "run",
-            "--disk",
-            "4m",
-            "--timeout",
-            "10s",
-            "--workspace",
-            &given,
-            "--mount",
-            &disk.mount(),
-            "--",
-            &disk.inside(),
-            "many",
-            "/work",
-            "16",
-        ];
-        let run = host.launch(args).way(way).json().finish();
+        let run = fill_workspace(&host, way, ("many", 16), &given).finish();
         run.assert_stopped("disk", 153, SCRATCH);
     }
 }
@@ -203,28 +195,9 @@ fn many_files_in_the_workspace_are_stopped() {
 #[test]
 fn the_message_names_the_workspace() {
     let host = host!(Need::Gcc);
-    let disk = Hostile::Disk.compile();
     let way = Way::all()[0];
     let given = format!("{}:rw", host.workspace(way).display());
-    let args = [
-        "run",
-        "--disk",
-        "4m",
-        "--timeout",
-        "10s",
-        "--workspace",
-        &given,
-        "--mount",
-        &disk.mount(),
-        "--",
-        &disk.inside(),
-        "many",
-        "/work",
-        "64",
-    ];
-    host.launch(args)
-        .way(way)
-        .json()
+    fill_workspace(&host, way, ("many", 64), &given)
         .finish()
         .assert_stopped("disk", 153, WORKSPACE);
 }
@@ -247,31 +220,11 @@ fn files_below_many_directories_count() {
 #[test]
 fn files_in_thousands_of_directories_count() {
     let host = host!(Need::Gcc);
-    let disk = Hostile::Disk.compile();
     for way in Way::all() {
         let given = format!("{}:rw", host.workspace(way).display());
-        let args = [
-            "run",
-            "--disk",
-            "4m",
-            "--timeout",
-            "10s",
-            "--workspace",
-            &given,
-            "--mount",
-            &disk.mount(),
-            "--",
-            &disk.inside(),
-            "wide",
-            "/work",
-            "64",
-        ];
         // A caller with as few descriptors as a shell usually has.
-        let run = host
-            .launch(args)
+        let run = fill_workspace(&host, way, ("wide", 64), &given)
             .from_shell("ulimit -n 256; exec \"$@\"")
-            .way(way)
-            .json()
             .finish();
         assert_eq!(
             (run.ending(), run.code()),

@@ -107,7 +107,7 @@ fn rates_come_from_every_source_each_for_itself() {
         .output()
         .unwrap();
     let rows: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    let row = rows.as_array().unwrap().iter();
+    let row = rows["settings"].as_array().unwrap().iter();
     let row = row
         .into_iter()
         .find(|row| row["setting"] == "sandbox.limits.disk_io");

@@ -65,6 +65,28 @@ fn a_program_that_fails_or_is_missing_is_an_answer() {
 }
 
 #[test]
+fn a_payload_gets_the_gpus_that_are_given_to_it_and_is_refused_otherwise() {
+    let desk = desk!();
+    // No machine has that many.
+    let payload = desk.sealed(&with(shell("true"), "gpus", "63"));
+    let payload = payload.to_str().unwrap();
+    for (more, word) in [
+        (vec![], "is not given here"),
+        (vec!["--gpu", "0,1"], "is not given here"),
+        (vec!["--gpu", "63"], "there is no GPU 63"),
+        (vec!["--gpu", "none"], "names no GPU"),
+    ] {
+        let done = desk.run([vec!["execute", payload], more].concat());
+        let told = cofferdam_testkit::desk::stderr(&done);
+        assert!(code(&done) == 125 && told.contains(word), "{word}: {told}");
+    }
+    let worker = ["worker", "--nats", "nats://127.0.0.1:1", "--name", "w"];
+    let done = desk.run([&worker[..], &["--gpu", "63"]].concat());
+    let told = cofferdam_testkit::desk::stderr(&done);
+    assert!(told.contains("there is no GPU 63"), "{told}");
+}
+
+#[test]
 fn a_person_who_ends_it_gets_an_answer_that_says_so() {
     let desk = desk!();
     let draft = with(
@@ -123,6 +145,42 @@ fn the_program_of_a_project_answers_as_a_command_does() {
         "{envelope:#}"
     );
     desk.assert_holds(&envelope);
+}
+
+#[test]
+fn what_the_program_of_a_project_prints_beyond_a_mebibyte_is_told_as_cut_and_is_no_answer() {
+    let desk = desk!();
+    let project = desk.path("project");
+    fs::create_dir(&project).unwrap();
+    fs::write(project.join("setup.cfg"), "").unwrap();
+    fs::write(project.join("main.py"), "print('x' * (2 << 20), end='')\n").unwrap();
+    let task = json!({ "kind": "project", "action": "run" });
+    let draft = with(shell(""), "task", task);
+    let payload = desk.sealed(&with(draft, "max_output_size_kb", 4096));
+    let done = cofferdam(&[
+        "execute".as_ref(),
+        payload.as_os_str(),
+        "--workspace".as_ref(),
+        project.as_os_str(),
+    ]);
+    let envelope: Value = serde_json::from_slice(&done.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&done)));
+    assert_eq!(code(&done), 1, "{}", stderr(&done));
+    let kept = &envelope["partial_output"]["stdout"];
+    assert_eq!(
+        (&kept["truncated"], &kept["original_bytes"]),
+        (&json!(true), &json!(2 << 20)),
+        "{}",
+        envelope["error_message"]
+    );
+    assert_eq!(kept["data"].as_str().map(str::len), Some(1 << 20));
+    // The limit was higher, so that raising it would not help.
+    let told = envelope["error_message"].as_str().unwrap();
+    assert!(
+        told.contains("wrote 2097152 bytes") && told.contains("write less"),
+        "{told}"
+    );
+    desk.assert_violates(&envelope, "OUTPUT_TOO_LARGE");
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(crate) trait Exchange {
     fn verify(&self, envelope: &Value) -> (i32, Value);
 
     fn assert_holds(&self, envelope: &Value) {
-        let good = json!({ "holds": true, "problems": [], "rerun": null });
+        let good = json!({ "schema": "cofferdam.verification/1", "holds": true, "problems": [], "rerun": null });
         assert_eq!(self.verify(envelope), (0, good));
     }
 

@@ -68,7 +68,7 @@ fn a_case_is_blessed_then_holds_and_then_shows_what_differs() {
         again.code() == 0
             && again
                 .out()
-                .ends_with("1 cases: 1 as expected, 0 not as expected\n"),
+                .ends_with("1 case: 1 as expected, 0 not as expected\n"),
         "{again:#?}"
     );
     std::fs::write(dir.join("one/input/in.txt"), "a\nc\n").unwrap();

@@ -10,6 +10,7 @@ mod attacks;
 mod build;
 mod contract;
 mod dotnet;
+mod examples;
 mod fixture;
 mod golden;
 mod managers;

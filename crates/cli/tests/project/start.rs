@@ -1,8 +1,8 @@
 //! Programs of projects: which one is started, what it is given and what it gives back.
 
-use cofferdam_testkit::{Finished, Host, Need, Way, host};
+use cofferdam_testkit::{Finished, Host, Need, Way, host, maven};
 
-use crate::fixture::{PATIENCE, act, project};
+use crate::fixture::{PATIENCE, act, act_with, project};
 
 /// Prints its arguments and its input, and ends with 7.
 const PYTHON: &[(&str, &str)] = &[
@@ -77,6 +77,27 @@ fn a_program_of_go_is_found_where_it_lies_by_custom() {
 }
 
 #[test]
+fn a_program_of_maven_is_compiled_from_the_cache_alone_and_started() {
+    let host = host!(maven::NEEDS[0], maven::NEEDS[1], maven::NEEDS[2]);
+    let dir = project(&host, Way::Root, maven::PROGRAM);
+    let cache = host.workspace(Way::Root);
+    let built = act_with(&host, Way::Root, "build", &dir, &cache, &["--json"]);
+    assert_eq!(built.code(), 0, "{built:#?}");
+    // From here on the repository is nowhere: what was fetched must do.
+    std::fs::write(dir.join(maven::SETTINGS), maven::NOWHERE).unwrap();
+    std::fs::remove_dir_all(dir.join("target")).unwrap();
+    let (dir, cache) = (dir.to_str().unwrap(), cache.to_str().unwrap());
+    let args = ["start", dir, "--cache-dir", cache, "--", "a", "b c"];
+    let launch = host.launch(args).way(Way::Root).stdin("typed");
+    let done = launch.start().finish_within(PATIENCE);
+    assert_eq!(
+        (done.code(), done.out().as_str()),
+        (7, "java a|b c typed\n"),
+        "{done:#?}"
+    );
+}
+
+#[test]
 fn what_cannot_be_started_says_why_and_what_the_project_names_itself_comes_first() {
     let host = host!(Need::Python);
     let two = project(
@@ -94,13 +115,13 @@ fn what_cannot_be_started_says_why_and_what_the_project_names_itself_comes_first
     let both = start(&host, place, &[]);
     assert!(both.err().contains("one/setup.py, two/setup.py"));
     assert_eq!((both.code(), both.out().as_str()), (125, ""), "{both:#?}");
-    let second = start(&host, place, &["--project", "two"]);
+    let second = start(&host, place, &["--only", "two"]);
     assert_eq!(
         (second.code(), second.out().as_str()),
         (0, "two\n"),
         "{second:#?}"
     );
-    let none = start(&host, place, &["--project", "none"]);
+    let none = start(&host, place, &["--only", "none"]);
     assert!(none.err().contains("there is no program here"));
     assert_eq!(none.code(), 125, "{none:#?}");
     let own = project(

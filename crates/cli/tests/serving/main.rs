@@ -9,6 +9,7 @@
 mod api;
 mod client;
 mod daemon;
+mod examples;
 mod framing;
 mod images;
 mod load;

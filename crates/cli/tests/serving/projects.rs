@@ -1,9 +1,10 @@
 //! Projects sent to a daemon by the command line, which shows what came of them as the verbs do that work here.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use cofferdam_testkit::{Finished, Host, Need, Way, host};
+use cofferdam_testkit::{Finished, Host, Need, Way, host, maven, shape};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -64,8 +65,7 @@ fn a_project_that_is_sent_is_told_as_one_that_is_tested_here() {
         );
         assert_eq!(sent.code(), 0, "{sent:#?}");
         assert!(
-            sent.out()
-                .contains("1 tests: 1 passed, 0 failed, 0 skipped"),
+            sent.out().contains("1 test: 1 passed, 0 failed, 0 skipped"),
             "{sent:#?}"
         );
         // What the tools say comes as it is said.
@@ -90,6 +90,40 @@ fn a_project_that_is_sent_is_told_as_one_that_is_tested_here() {
         refused.assert_refused(125, "server.refused");
         daemon.end();
     }
+    host.assert_clean();
+}
+
+#[test]
+fn a_program_of_maven_that_is_sent_is_compiled_from_what_the_operator_fetched_and_started() {
+    let host = host!(maven::NEEDS[0], maven::NEEDS[1], maven::NEEDS[2]);
+    let way = Way::all()[0];
+    let dir = host.workspace(way);
+    for (name, text) in maven::PROGRAM {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let cache = host.workspace(way);
+    let (place, fetched_to) = (dir.to_str().unwrap(), cache.to_str().unwrap());
+    let fetch = ["build", place, "--cache-dir", fetched_to, "--json"];
+    let fetched = host.launch(fetch).way(way).start().finish_within(PATIENCE);
+    assert_eq!(fetched.code(), 0, "{fetched:#?}");
+    let caches = host.history(way).join("caches");
+    std::fs::create_dir(&caches).unwrap();
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(cache.join("maven")).arg(&caches);
+    assert!(copy.status().unwrap().success());
+    std::fs::write(dir.join(maven::SETTINGS), maven::NOWHERE).unwrap();
+    std::fs::remove_dir_all(dir.join("target")).unwrap();
+    let daemon = Daemon::start(&host, way, &[]);
+    let asked = ["--action", "run", "--arg", "a", "--arg", "b c"];
+    let sent = submit(&host, way, &daemon, &dir, &asked);
+    assert_eq!(
+        (sent.code(), sent.out().as_str()),
+        (7, "java a|b c \n"),
+        "{sent:#?}"
+    );
+    daemon.end();
     host.assert_clean();
 }
 
@@ -121,6 +155,44 @@ fn ending_the_client_ends_the_run_of_its_project() {
         let path = format!("/v1/runs/{}", run["run_id"].as_str().unwrap());
         daemon.until(&path, |run| run["status"] == "canceled");
     }
+    daemon.end();
+    host.assert_clean();
+}
+
+#[test]
+fn what_happens_to_a_run_is_told_as_the_page_says() {
+    let host = host!();
+    let way = Way::all()[0];
+    let daemon = Daemon::start(&host, way, &[]);
+    let work = json!({"command": ["sh", "-c", "echo out; echo aside >&2; exit 3"], "wait": false});
+    let run = daemon.post("/v1/runs", &work).json();
+    let server = format!("http://{}", daemon.address);
+    let args = [
+        "watch",
+        run["run_id"].as_str().unwrap(),
+        "--server",
+        &server,
+    ];
+    let told = [&args[..], &["--json"]].concat();
+    let watched = host.launch(&told).way(way).start().finish_within(PATIENCE);
+    assert_eq!(
+        (watched.code(), watched.err().as_str()),
+        (1, ""),
+        "{watched:#?}"
+    );
+    let text = String::from_utf8(watched.stdout.clone()).unwrap();
+    let events: Vec<_> = text
+        .lines()
+        .filter_map(|line| shape::read(&told, line.as_bytes()))
+        .collect();
+    let end = events.last().unwrap();
+    assert_eq!(
+        (&end["event"], &end["data"]["exit_code"]),
+        (&json!("end"), &json!(3)),
+        "{watched:#?}"
+    );
+    let said = events.iter().filter(|event| event["event"] == "output");
+    assert!(said.count() >= 2, "{watched:#?}");
     daemon.end();
     host.assert_clean();
 }

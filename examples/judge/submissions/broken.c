@@ -1,0 +1,6 @@
+/* Does not compile. */
+#include <stdio.h>
+
+int main(void) {
+    printf("%llu\n", fibonacci(n))
+}
