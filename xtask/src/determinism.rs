@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::install;
+use crate::marks;
 use crate::process::{cargo, watch};
 
 /// As the suite leaves them.
@@ -52,15 +53,8 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let (noisy, solutions) = found?;
     let path = root.join(PAGE);
     let page = fs::read_to_string(&path).map_err(|error| format!("{PAGE}: {error}"))?;
-    let page = replaced(&page, &render(&noisy, &solutions))?;
+    let page = marks::replaced(PAGE, &page, (BEGIN, END), &render(&noisy, &solutions))?;
     fs::write(&path, page).map_err(|error| format!("{PAGE}: {error}"))
-}
-
-fn replaced(page: &str, table: &str) -> Result<String, String> {
-    let missing = || format!("{PAGE}: its marks are gone; put them back");
-    let (before, rest) = page.split_once(BEGIN).ok_or_else(missing)?;
-    let (_, after) = rest.split_once(END).ok_or_else(missing)?;
-    Ok(format!("{before}{BEGIN}\n{table}\n{END}{after}"))
 }
 
 fn render(noisy: &[Finding], solutions: &[Finding]) -> String {
@@ -128,15 +122,5 @@ mod tests {
             ]
         );
         assert!(table.contains("Of 1 exercises (time)"), "{table}");
-    }
-
-    #[test]
-    fn only_what_is_between_the_marks_is_replaced() {
-        let page = format!("a\n{BEGIN}old\n{END}z\n");
-        assert_eq!(
-            replaced(&page, "new").unwrap(),
-            format!("a\n{BEGIN}\nnew\n{END}z\n")
-        );
-        assert!(replaced("a\n", "new").is_err());
     }
 }

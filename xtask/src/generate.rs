@@ -4,11 +4,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::seccomp_table;
+use crate::{marks, picture, readme, seccomp_table};
 
 const POLICY: &str = "policies/native.toml";
 const SECCOMP_TABLE: &str = "crates/sys/src/seccomp/table.rs";
 const SCHEMAS: &str = "docs/schemas";
+const DESCRIPTION: &str = "docs/pictures/run.toml";
+const PICTURE: &str = "docs/pictures/run.svg";
+const README: &str = "README.md";
+const MARKS: (&str, &str) = (
+    "<!-- written by `cargo xtask generate` -->\n",
+    "<!-- end -->\n",
+);
+/// What `cargo xtask bench peers` left.
+const PEERS: &str = "docs/benchmarks/peers.json";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -48,14 +57,20 @@ pub(crate) fn stale(root: &Path) -> Result<Vec<String>, String> {
 }
 
 fn outputs(root: &Path) -> Result<Vec<Output>, String> {
-    let policy = fs::read_to_string(root.join(POLICY)).map_err(|error| {
-        format!("{POLICY}: {error}; it holds the system calls of the native backend and {SECCOMP_TABLE} is made from it")
-    })?;
-    let table =
-        seccomp_table::render_table(&policy).map_err(|error| format!("{POLICY}: {error}"))?;
     let table = Output {
         path: SECCOMP_TABLE.into(),
-        text: table,
+        text: made(root, POLICY, SECCOMP_TABLE, seccomp_table::render_table)?,
+    };
+    let picture = Output {
+        path: PICTURE.into(),
+        text: made(root, DESCRIPTION, PICTURE, picture::draw)?,
+    };
+    let peers = made(root, PEERS, README, readme::comparison)?;
+    let readme = Output {
+        path: README.into(),
+        text: made(root, README, README, |page| {
+            marks::replaced(README, page, MARKS, &peers)
+        })?,
     };
     let schemas = cofferdam_contract::schema::documents()
         .into_iter()
@@ -63,7 +78,22 @@ fn outputs(root: &Path) -> Result<Vec<Output>, String> {
             path: Path::new(SCHEMAS).join(file_name(name)),
             text,
         });
-    Ok(std::iter::once(table).chain(schemas).collect())
+    Ok([table, picture, readme]
+        .into_iter()
+        .chain(schemas)
+        .collect())
+}
+
+/// What a file of the tree is turned into.
+fn made<E: std::fmt::Display>(
+    root: &Path,
+    source: &str,
+    product: &str,
+    make: impl FnOnce(&str) -> Result<String, E>,
+) -> Result<String, String> {
+    let text = fs::read_to_string(root.join(source))
+        .map_err(|error| format!("{source}: {error}; {product} is made from it"))?;
+    make(&text).map_err(|error| format!("{source}: {error}"))
 }
 
 fn file_name(name: &str) -> String {

@@ -42,6 +42,11 @@ const PACKAGES: &[Package] = &[
         reason: "hostile programs in Python; the sandbox sees /usr only, so another python does not do",
     },
     Package {
+        name: "jq",
+        shows: "jq",
+        reason: "sessions in the documents, which are tried word for word",
+    },
+    Package {
         name: "git",
         shows: "/usr/bin/git",
         reason: "projects that are sent as a bundle, which is cloned inside",

@@ -8,11 +8,16 @@
 mod bench;
 mod conformance;
 mod contracts;
+mod deb;
 mod determinism;
 mod generate;
 mod install;
+mod marks;
+mod picture;
 mod process;
+mod readme;
 mod seccomp_table;
+mod svg;
 mod test;
 mod tidy;
 
@@ -22,11 +27,13 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask test [-- NEXTEST ARGS]   install what the tests need, then formatting, lints, tidy, doc tests and all tests
 cargo xtask tidy                     check what the compiler cannot: file heads and sizes, crate arrows, links, proofs
-cargo xtask generate [--check]       write the generated files, or only say whether they are current
+cargo xtask generate [--check]       write the generated files (schemas, tables, the picture and the table in README.md), or only say whether they are current
+cargo xtask deb [--binary FILE] [--out DIR] [--compression xz|zstd|gzip|none]
+                                     a Debian package in target/debian, of a build of the profile dist or of this binary
 cargo xtask bench [--quick] [--json] [--unprivileged] [--daemon] [--wasm] [--backends] [--soak TIME]
                                      measure against bare processes and bubblewrap; fails when a promise is broken
 cargo xtask bench peers [--quick] [--rounds N] [--out DIR]
-                                     measure against every sandbox that can be had; writes docs/benchmarks/peers.{json,svg}
+                                     measure against every sandbox that can be had; writes docs/benchmarks/peers.{json,svg} and the table in README.md
 cargo xtask bench scale [--quick] [--out DIR]
                                      measure a run as their number grows; writes docs/benchmarks/scale.{json,svg}
 cargo xtask conformance              run hostile programs against every backend; writes docs/conformance.md
@@ -49,6 +56,9 @@ fn main() -> ExitCode {
         ["contracts", "--check"] => contracts::run(&root, generate::Mode::Check),
         ["generate"] => generate::run(&root, generate::Mode::Write),
         ["generate", "--check"] => generate::run(&root, generate::Mode::Check),
+        ["deb", flags @ ..] => {
+            deb::Options::parse(flags).and_then(|options| deb::run(&root, &options))
+        }
         ["bench", "scale", flags @ ..] => bench::scale::Options::parse(flags)
             .and_then(|options| bench::scale::run(&root, &options)),
         ["bench", "peers", flags @ ..] => bench::peers::Options::parse(flags)

@@ -2,6 +2,7 @@
 //! names it; the test runner goes last, so that its summary is what a person sees.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::process::{cargo, watch};
@@ -9,6 +10,9 @@ use crate::{install, tidy};
 
 /// Read by the tests that boot a guest.
 const KERNEL_VARIABLE: &str = "COFFERDAM_TEST_KERNEL";
+
+/// For the crates of the workspace only.
+const LINTER: &str = "--config=build.rustc-workspace-wrapper=\"clippy-driver\"";
 
 pub(crate) fn run(root: &Path, nextest_args: &[&str]) -> Result<(), String> {
     let kernel = step("what the tests need", || {
@@ -23,29 +27,34 @@ pub(crate) fn run(root: &Path, nextest_args: &[&str]) -> Result<(), String> {
     step("formatting", || {
         watch(cargo(root).args(["fmt", "--all", "--check"]))
     })?;
-    step("lints", || {
-        watch(cargo(root).args([
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]))
-    })?;
     step("tidy", || tidy::run(root))?;
+    step("lints, while everything is compiled", || {
+        watch(linting(root).args(["test", "--no-run", "--workspace", LINTER]))
+    })?;
     step("doc tests", || {
-        watch(cargo(root).args(["test", "--quiet", "--doc", "--workspace"]))
+        watch(linting(root).args(["test", "--quiet", "--doc", "--workspace", LINTER]))
     })?;
     println!("\n== tests");
-    let mut nextest = cargo(root);
+    let mut nextest = linting(root);
     nextest
-        .args(["nextest", "run", "--workspace"])
+        .args(["nextest", "run", "--workspace", LINTER])
         .args(nextest_args);
     if let Some(kernel) = kernel {
         nextest.env(KERNEL_VARIABLE, kernel);
     }
     watch(&mut nextest).map_err(|error| format!("step `tests`: {error}"))
+}
+
+/// Cargo with clippy for the compiler, and every warning an error. Clippy is the compiler, and says more; so the workspace is compiled once for the lints and for the tests, and what it depends on
+/// is not looked at twice.
+fn linting(root: &Path) -> Command {
+    let mut command = cargo(root);
+    // As `cargo clippy` itself hands on `-D warnings`.
+    command.env(
+        "CLIPPY_ARGS",
+        "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__",
+    );
+    command
 }
 
 /// One step with a heading before it and its time after it.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::contestant::{Binary, Privilege};
 use super::daemon::Served;
-use crate::install;
+use crate::{generate, install};
 pub(super) use docker::Docker;
 use peer::Peer;
 use report::{Absent, Program, Report};
@@ -133,9 +133,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     drop(docker);
     served.end()?;
     print!("{report}");
-    let out = options.out.clone();
-    let out = out.unwrap_or_else(|| root.join("docs/benchmarks"));
-    write(&out, &report)
+    match &options.out {
+        Some(out) => write(out, &report),
+        None => {
+            write(&root.join("docs/benchmarks"), &report)?;
+            // README.md has a table of it.
+            generate::run(root, generate::Mode::Write)
+        }
+    }
 }
 
 /// Those that work; why the others do not is part of the result.

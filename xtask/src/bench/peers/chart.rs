@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::report::{Pace, Program, Report, Row};
+use crate::svg::escape;
 
 const WIDTH: f64 = 900.0;
 const NAMES: f64 = 270.0;
@@ -126,12 +127,6 @@ impl Scale {
         }
         lines
     }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
 
 #[cfg(test)]

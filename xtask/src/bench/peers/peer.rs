@@ -119,6 +119,17 @@ pub(super) fn all(site: &Site<'_>, program: &[&str]) -> Result<Vec<Peer>, String
         ),
         own("cofferdam run --backend gvisor", &["--backend", "gvisor"]),
     ];
+    // As who has source code asks for it: then an interpreter waits already.
+    if let [.., "-c", code] = program {
+        peers.push(Peer {
+            name: "cofferdam HTTP, source code",
+            way: Way::Http {
+                client: Box::new(site.served.client()?),
+                served: site.served.address(),
+                work: json!({ "language": "python", "code": code }),
+            },
+        });
+    }
     if let Some(docker) = site.docker {
         let words = |words: &[String]| -> Vec<String> { words.to_vec() };
         for (name, prefix) in [("docker exec", docker.exec()), ("docker run", docker.run())] {
