@@ -52,9 +52,7 @@ impl Interpreter {
             .first()
             .is_some_and(|name| **name == *self.name);
         let runs = match self.way {
-            Way::Copy => request.argv.get(1).is_some_and(|script| {
-                script.as_bytes().ends_with(b".py") && !script.as_bytes().starts_with(b"-")
-            }),
+            Way::Copy => is_script(request) || is_command(request),
             // What waits for it reads text.
             Way::Ahead => self.script(request).is_some() && is_text(request),
         };
@@ -73,6 +71,19 @@ impl Interpreter {
         words.push(ahead::WAIT.into());
         (self.way == Way::Ahead).then_some(words)
     }
+}
+
+fn is_script(request: &Request) -> bool {
+    let script = request.argv.get(1).map(|word| word.as_bytes());
+    script.is_some_and(|word| word.ends_with(b".py") && !word.starts_with(b"-"))
+}
+
+/// A program among the words, as in `python3 -c TEXT`. What is no text is left for a cold start to refuse.
+fn is_command(request: &Request) -> bool {
+    let Some([option, text]) = request.argv.get(1..3) else {
+        return false;
+    };
+    option == "-c" && text.to_str().is_some()
 }
 
 /// The first word after the name that is no option. An option with a value of its own is not known here, and its value is then no script that is known.

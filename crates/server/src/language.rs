@@ -184,7 +184,16 @@ impl Languages {
                 scripts: scripts(language),
             })
         });
-        waiting.collect()
+        let waiting: Vec<Interpreter> = waiting.collect();
+        // Whoever names the program, and no language, has none of the language's variables.
+        let copied = waiting.iter().filter(|it| it.way == Way::Copy);
+        let plain = copied.map(|interpreter| Interpreter {
+            env: Vec::new(),
+            scripts: Vec::new(),
+            ..interpreter.clone()
+        });
+        let plain: Vec<Interpreter> = plain.collect();
+        [waiting, plain].concat()
     }
 
     /// Every language. Probes those that nobody has asked for yet, and blocks meanwhile.

@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use cofferdam_testkit::desk;
 use cofferdam_testkit::desk::{code, stderr};
+use cofferdam_testkit::{Desk, desk};
 use serde_json::{Value, json};
 
 use crate::exchange::{Exchange as _, assert_refused, cofferdam, shell, sum, with};
@@ -118,29 +118,33 @@ fn a_person_who_ends_it_gets_an_answer_that_says_so() {
     desk.assert_violates(&envelope, "CANCELED");
 }
 
-#[test]
-fn the_program_of_a_project_answers_as_a_command_does() {
-    let desk = desk!();
+/// Executes the program of a project, with one more member in its payload: the exit code and the answer.
+fn run_project(desk: &Desk, program: &str, (member, value): (&str, Value)) -> (i32, Value) {
     let project = desk.path("project");
-    fs::create_dir(&project).unwrap();
-    fs::write(project.join("setup.cfg"), "").unwrap();
-    let program =
-        "import json, sys\nprint('a word', file=sys.stderr)\nprint(json.dumps({'sum': 3}))\n";
-    fs::write(project.join("main.py"), program).unwrap();
+    fs::create_dir(&project).expect("a new directory");
+    for (name, content) in [("setup.cfg", ""), ("main.py", program)] {
+        fs::write(project.join(name), content).expect("a new file");
+    }
     let task = json!({ "kind": "project", "action": "run" });
     let draft = with(shell(""), "task", task);
-    let form = json!({ "type": "object" });
-    let payload = desk.sealed(&with(draft, "expected_output_format", form));
-    let done = cofferdam(&[
+    let payload = desk.sealed(&with(draft, member, value));
+    desk::json(&cofferdam(&[
         "execute".as_ref(),
         payload.as_os_str(),
         "--workspace".as_ref(),
         project.as_os_str(),
-    ]);
-    let envelope: Value = serde_json::from_slice(&done.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&done)));
+    ]))
+}
+
+#[test]
+fn the_program_of_a_project_answers_as_a_command_does() {
+    let desk = desk!();
+    let program =
+        "import json, sys\nprint('a word', file=sys.stderr)\nprint(json.dumps({'sum': 3}))\n";
+    let form = ("expected_output_format", json!({ "type": "object" }));
+    let (code, envelope) = run_project(&desk, program, form);
     assert_eq!(
-        (code(&done), &envelope["output"], &envelope["logs"]),
+        (code, &envelope["output"], &envelope["logs"]),
         (0, &json!({ "sum": 3 }), &json!(["a word"])),
         "{envelope:#}"
     );
@@ -150,22 +154,10 @@ fn the_program_of_a_project_answers_as_a_command_does() {
 #[test]
 fn what_the_program_of_a_project_prints_beyond_a_mebibyte_is_told_as_cut_and_is_no_answer() {
     let desk = desk!();
-    let project = desk.path("project");
-    fs::create_dir(&project).unwrap();
-    fs::write(project.join("setup.cfg"), "").unwrap();
-    fs::write(project.join("main.py"), "print('x' * (2 << 20), end='')\n").unwrap();
-    let task = json!({ "kind": "project", "action": "run" });
-    let draft = with(shell(""), "task", task);
-    let payload = desk.sealed(&with(draft, "max_output_size_kb", 4096));
-    let done = cofferdam(&[
-        "execute".as_ref(),
-        payload.as_os_str(),
-        "--workspace".as_ref(),
-        project.as_os_str(),
-    ]);
-    let envelope: Value = serde_json::from_slice(&done.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&done)));
-    assert_eq!(code(&done), 1, "{}", stderr(&done));
+    let program = "print('x' * (2 << 20), end='')\n";
+    let limit = ("max_output_size_kb", json!(4096));
+    let (code, envelope) = run_project(&desk, program, limit);
+    assert_eq!(code, 1, "{}", envelope["error_message"]);
     let kept = &envelope["partial_output"]["stdout"];
     assert_eq!(
         (&kept["truncated"], &kept["original_bytes"]),

@@ -44,6 +44,8 @@ SET_INTERFACE_FLAGS, UP_AND_RUNNING = 0x8914, 0x41
 JOIN_SESSION_KEYRING = 1
 
 REHEARSED = b"print(1)\n"
+# What messages call the text after `-c`.
+COMMAND = "<string>"
 
 raw = ctypes.CDLL(None, use_errno=True).syscall
 raw.restype = ctypes.c_long
@@ -314,9 +316,17 @@ def join(groups):
 
 
 def take_on(arguments, environment):
-    """What the interpreter itself does between its start and the first line of a script."""
+    """What the interpreter itself does between its start and the first line of a script: the module that the script is, its name in messages, its text, and where its own modules lie."""
     take_environment(dict(text.split(b"=", 1) for text in environment))
     sys.orig_argv[:] = arguments
+    if arguments[1] == "-c":
+        sys.argv[:] = arguments[1:2] + arguments[3:]
+        sys.path.insert(0, "")
+        directory = os.getcwd()
+        make_room(directory)
+        sys.modules["__main__"] = main = module()
+        main.__loader__ = importlib.machinery.BuiltinImporter
+        return main, COMMAND, arguments[2] + "\n", directory
     sys.argv[:] = arguments[1:]
     path = os.path.join(os.getcwd(), sys.argv[0])
     try:
@@ -332,7 +342,7 @@ def take_on(arguments, environment):
         sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
         make_room(sys.path[0])
     sys.modules["__main__"] = main = module_of(path)
-    return main, path, source
+    return main, path, source, os.path.dirname(path)
 
 
 def take_environment(wanted):
@@ -360,11 +370,16 @@ def contents(path):
     return b"".join(pieces)
 
 
-def module_of(path):
+def module():
     main = type(sys)("__main__")
     main.__annotations__ = {}
-    main.__file__ = path
     main.__builtins__ = sys.modules["builtins"]
+    return main
+
+
+def module_of(path):
+    main = module()
+    main.__file__ = path
     main.__cached__ = None
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     return main
@@ -440,8 +455,7 @@ def say(text):
         pass
 
 
-def end(main, error):
-    main_file = main.__dict__.get("__file__") or ""
+def end(main, directory, error):
     code = 0 if error is None else code_of(error)
     is_interrupted = isinstance(error, KeyboardInterrupt)
     del error
@@ -450,7 +464,7 @@ def end(main, error):
         threads._shutdown()
     atexit._run_exitfuncs()
     code = flush(code)
-    clear(main, main_file)
+    clear(main, directory)
     code = flush(code)
     if is_interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -458,11 +472,11 @@ def end(main, error):
     finish(code)
 
 
-def clear(main, main_file):
+def clear(main, directory):
     """Lets go of what the script made, in an order like that of an interpreter's end."""
     # Whatever is open and buffered reaches its file, in whatever order things go.
     flush_files()
-    for module in reversed([main] + own_modules(os.path.dirname(main_file))):
+    for module in reversed([main] + own_modules(directory)):
         for name in list(module.__dict__):
             if name != "__builtins__":
                 module.__dict__[name] = None
@@ -471,7 +485,7 @@ def clear(main, main_file):
 
 
 def own_modules(directory):
-    """Those that lie beside the script; the standard library has nothing to say at its end."""
+    """Those that lie there, beside the script; the standard library has nothing to say at its end."""
     found = []
     # The last first: before those that were here already there are no others.
     for name, module in reversed(sys.modules.items()):
@@ -577,8 +591,8 @@ def live():
         arguments, environment = await_word(door)
     except BaseException as error:
         tell(door, error)
-    main, path, source = take_on(arguments, environment)
-    end(main, run(main, path, source))
+    main, path, source, directory = take_on(arguments, environment)
+    end(main, directory, run(main, path, source))
 
 
 live()

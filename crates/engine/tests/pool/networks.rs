@@ -96,9 +96,8 @@ fn copies_of_an_interpreter_have_the_same_kind_of_network() {
         }
     }
     assert!(seen.len() < MANY, "{seen:?}");
-    let (used, _) = run(
-        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))\n",
-    );
+    let (used, _) =
+        run("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))\n");
     for _ in 0..8 {
         assert_ne!(run("").0, used);
     }

@@ -25,7 +25,12 @@ pub(crate) fn place(bounds: PoolBounds) -> Result<Place, Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let host = Arc::new(Host::detect());
     let data = DataDir::at(dir.path().join("data"));
-    let pool = Pool::start(Arc::clone(&host), data.clone(), bounds, vec![python()]);
+    let pool = Pool::start(
+        Arc::clone(&host),
+        data.clone(),
+        bounds,
+        vec![python(), plain()],
+    );
     Ok(Place {
         pool: pool.ok_or("no pool")?,
         host,
@@ -110,6 +115,15 @@ pub(crate) fn python() -> Interpreter {
             .to_vec(),
         preload: vec!["json".to_owned(), "random".to_owned()],
         scripts: vec![("/work/main.py".to_owned(), KNOWN.to_owned())],
+    }
+}
+
+/// For whoever names the program, and not the language.
+fn plain() -> Interpreter {
+    Interpreter {
+        env: Vec::new(),
+        scripts: Vec::new(),
+        ..python()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Projects that clients send: as archives and as bundles, with results, reports and progress back.
 
+use std::io::BufReader;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -61,6 +63,24 @@ fn git(dir: &Path, args: &[&str]) -> Outcome<()> {
         return Err(format!("{args:?}: {}", String::from_utf8_lossy(&done.stderr)).into());
     }
     Ok(())
+}
+
+/// The events of a run, from the first on.
+fn followed(daemon: &Daemon, id: &str) -> Outcome<BufReader<TcpStream>> {
+    let mut events = daemon.open("GET", &format!("/v1/runs/{id}/events"), &[], b"")?;
+    read_head(&mut events)?;
+    Ok(events)
+}
+
+/// Cancels the run. What its last event says.
+fn canceled(daemon: &Daemon, id: &str, events: &mut BufReader<TcpStream>) -> Outcome<Value> {
+    daemon.send("DELETE", &format!("/v1/runs/{id}"), &[], b"")?;
+    loop {
+        let (_, name, data) = read_event(events)?.ok_or("no end came")?;
+        if name == "end" {
+            return Ok(data);
+        }
+    }
 }
 
 fn nothing_is_left(daemon: &Daemon) -> bool {
@@ -150,12 +170,9 @@ fn tests_are_counted_for_whoever_follows_and_cancelling_keeps_what_was_told() {
     let reply = daemon.post("/v1/runs", &request).unwrap();
     assert_eq!(reply.status, 202, "{}", reply.text());
     let id = reply.json()["run_id"].as_str().unwrap().to_owned();
-    let mut stream = daemon
-        .open("GET", &format!("/v1/runs/{id}/events"), &[], b"")
-        .unwrap();
-    read_head(&mut stream).unwrap();
+    let mut events = followed(&daemon, &id).unwrap();
     let progress = loop {
-        let (_, name, data) = read_event(&mut stream).unwrap().expect("it goes on");
+        let (_, name, data) = read_event(&mut events).unwrap().expect("it goes on");
         if name == "progress" && data["counts"]["passed"] == 1 {
             break data;
         }
@@ -166,15 +183,7 @@ fn tests_are_counted_for_whoever_follows_and_cancelling_keeps_what_was_told() {
         (&json!(1), &json!(1))
     );
     assert_eq!(progress["project"], "setup.cfg");
-    daemon
-        .send("DELETE", &format!("/v1/runs/{id}"), &[], b"")
-        .unwrap();
-    let end = loop {
-        let (_, name, data) = read_event(&mut stream).unwrap().expect("the end comes");
-        if name == "end" {
-            break data;
-        }
-    };
+    let end = canceled(&daemon, &id, &mut events).unwrap();
     assert_eq!(end["status"], "canceled", "{end:#}");
     assert_eq!(end["project"]["verdict"], "stopped");
     let first = &end["project"]["projects"][0]["steps"][0]["tests"]["cases"][0];
@@ -235,14 +244,11 @@ fn what_the_program_of_a_project_prints_is_followed_while_it_runs() {
     let reply = send(&daemon, &request, &archive).unwrap();
     assert_eq!(reply.status, 202, "{}", reply.text());
     let id = reply.json()["run_id"].as_str().unwrap().to_owned();
-    let mut stream = daemon
-        .open("GET", &format!("/v1/runs/{id}/events"), &[], b"")
-        .unwrap();
-    read_head(&mut stream).unwrap();
+    let mut events = followed(&daemon, &id).unwrap();
     // Which of the two comes first is nobody's promise.
     let (mut said, mut step) = (String::new(), None);
     while said != "begun\n" || step.is_none() {
-        let (_, name, data) = read_event(&mut stream).unwrap().expect("it goes on");
+        let (_, name, data) = read_event(&mut events).unwrap().expect("it goes on");
         match name.as_str() {
             "output" => said.push_str(data["data"].as_str().unwrap()),
             "progress" => step = Some(data),
@@ -251,15 +257,7 @@ fn what_the_program_of_a_project_prints_is_followed_while_it_runs() {
     }
     let step = step.unwrap();
     assert_eq!(step["project"], "setup.cfg", "{step:#}");
-    daemon
-        .send("DELETE", &format!("/v1/runs/{id}"), &[], b"")
-        .unwrap();
-    let end = loop {
-        let (_, name, data) = read_event(&mut stream).unwrap().expect("the end comes");
-        if name == "end" {
-            break data;
-        }
-    };
+    let end = canceled(&daemon, &id, &mut events).unwrap();
     assert_eq!(end["status"], "canceled", "{end:#}");
     let run = daemon.get(&format!("/v1/runs/{id}")).unwrap().json();
     assert_eq!(run["stdout"]["data"], "begun\n", "{run:#}");
