@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_contract::ending::Stream;
+use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::record::{FinishedRun, RunRecord};
 use cofferdam_contract::request::{Grant, MountAccess, Network, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
@@ -231,7 +232,7 @@ fn start<'a>(
         .map(|recording| recording.begin(&terms.request, birth));
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // Before the program can write anything.
-    let growths = growths(&terms.request);
+    let growths = growths(&terms.request)?;
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
     match &theirs {
         Some(theirs) => match sandbox.go(&theirs.given(), &joins) {
@@ -332,10 +333,10 @@ fn adopt_orphans(enclosure: &Enclosure) -> Result<Vec<u32>, EngineError> {
     Ok(descendants::children())
 }
 
-/// The directories of the caller's that the program may fill.
-pub(crate) fn growths(request: &Request) -> Vec<Growth> {
+/// The directories of the caller's that the program may fill. One that cannot be looked at could be filled without anybody noticing.
+pub(crate) fn growths(request: &Request) -> Result<Vec<Growth>, EngineError> {
     let Cap::AtMost(limit) = request.limits.disk else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let workspace = request
         .workspace
@@ -348,5 +349,16 @@ pub(crate) fn growths(request: &Request) -> Vec<Growth> {
     let paths = workspace
         .map(|workspace| &workspace.path)
         .chain(mounts.map(|mount| &mount.source));
-    paths.filter_map(|path| Growth::new(path, limit)).collect()
+    let watched = paths.filter_map(|path| match Growth::new(path, limit) {
+        Ok(growth) => Some(Ok(growth)),
+        // A single file is held by the limit on the size of files.
+        Err(Errno::NOTDIR) => None,
+        Err(_) if request.waived.contains(&LimitName::Disk) => None,
+        Err(errno) => Some(Err(EngineError::Unenforceable {
+            limit: LimitName::Disk,
+            why: format!("`{}` cannot be listed: {errno}", path.display()),
+            fix: "make it readable for yourself (chmod u+rx)".to_owned(),
+        })),
+    });
+    watched.collect()
 }
