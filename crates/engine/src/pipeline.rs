@@ -362,3 +362,32 @@ pub(crate) fn growths(request: &Request) -> Result<Vec<Growth>, EngineError> {
     });
     watched.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cofferdam_contract::limits::Limits;
+    use cofferdam_contract::request::Workspace;
+
+    #[test]
+    fn a_directory_that_cannot_be_looked_at_has_no_silent_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let with = |path: &std::path::Path| Request {
+            limits: Limits::DEFAULT,
+            workspace: Some(Workspace {
+                path: path.to_owned(),
+                access: WorkspaceAccess::ReadWrite,
+            }),
+            ..Request::command(["true"])
+        };
+        assert_eq!(growths(&with(dir.path())).unwrap().len(), 1);
+        assert_eq!(growths(&with(&file)).unwrap().len(), 0);
+        let mut gone = with(&dir.path().join("gone"));
+        let told = growths(&gone).unwrap_err().to_string();
+        assert!(told.contains("disk") && told.contains("gone"), "{told}");
+        gone.waived = vec![LimitName::Disk];
+        assert_eq!(growths(&gone).unwrap().len(), 0);
+    }
+}

@@ -4,10 +4,11 @@ use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use cofferdam_contract::io_rates::IoRates;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{Request, Workspace, WorkspaceAccess};
-use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_engine::pool::Private;
 
 use crate::place::{
@@ -335,6 +336,24 @@ fn limits_hold_for_copies() {
         record.usage
     );
     assert!(record.usage.cpu_ms > 5.0, "{:?}", record.usage);
+}
+
+#[test]
+fn a_copy_enters_every_group_that_there_is() {
+    let place = place(ROOMY).unwrap();
+    let mut limits = Limits::DEFAULT;
+    limits.cpus = Cap::AtMost(CpuShare::from_milli(500).unwrap());
+    if place.host.cgroups.controllers().io {
+        limits.disk_io = Cap::AtMost(IoRates {
+            read_bps: Some(1 << 30),
+            ..IoRates::EMPTY
+        });
+    }
+    // With all of them, and the channel for the answer, the word to go brings as many descriptors as it ever does.
+    let script = "import os; os.write(3, b'answer'); print(open('/proc/self/cgroup').read().count('cofferdam-') > 0)";
+    let record = copied(&place, script, python(limits)).unwrap();
+    assert_eq!(record.stdout.data, "True\n", "{record:?}");
+    assert_eq!(record.result.unwrap().data, "answer");
 }
 
 #[test]
