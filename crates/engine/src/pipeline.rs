@@ -202,7 +202,8 @@ fn start<'a>(
         Some(seat) => seat.take(errand)?,
         None => {
             let name = format!("cofferdam-{}", birth.run_id);
-            Stand::build(enclosure, errand, &bounds, &name, host)?
+            let built = Stand::build(enclosure, errand, &bounds, &name, host);
+            built.map_err(|error| error.of_backend(terms.request.backend))?
         }
     };
     // What goes first when something fails here is declared last: the processes.
