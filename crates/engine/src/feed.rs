@@ -116,3 +116,23 @@ fn read_at_hand(source: &impl AsFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     }
     rustix::io::read(source, buffer)
 }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_reader_took_away_is_not_waited_for() {
+        let (source, writer) = rustix::pipe::pipe().unwrap();
+        let mut buffer = [0; 8];
+        assert_eq!(read_at_hand(&source, &mut buffer), Err(Errno::AGAIN));
+        rustix::io::write(&writer, b"abc").unwrap();
+        assert_eq!(read_at_hand(&source, &mut buffer), Ok(3));
+        drop(writer);
+        assert_eq!(read_at_hand(&source, &mut buffer), Ok(0));
+        let file = tempfile::tempfile().unwrap();
+        rustix::io::write(&file, b"xyz").unwrap();
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(1)).unwrap();
+        assert_eq!(read_at_hand(&file, &mut buffer), Ok(2));
+        assert_eq!(read_at_hand(&file, &mut buffer), Ok(0));
+    }
+}
