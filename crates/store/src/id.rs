@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,13 @@ impl RunId {
 
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
+    }
+
+    /// When the name was made, by the clock of whoever made it.
+    pub fn made_at(self) -> SystemTime {
+        let [a, b, c, d, e, f, ..] = *self.as_bytes();
+        let milliseconds = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        SystemTime::UNIX_EPOCH + Duration::from_millis(milliseconds)
     }
 
     /// The smallest name that a run could have which began then: where a search by time begins.
@@ -126,6 +134,8 @@ mod tests {
         assert!(early < late);
         assert!(late < RunId::new());
         assert!(early.to_string() < late.to_string());
+        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_001);
+        assert_eq!(late.made_at(), at);
     }
 
     #[test]
