@@ -6,14 +6,14 @@
 //! ```
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::bundle::{PublicKey, SigningKey, generate_key};
-use crate::data_dir::{DataDir, create_private};
+use crate::data_dir::{DataDir, create_private, write_new};
 use crate::error::StoreError;
 
 /// The keys of one data directory. Nothing is made until a key is.
@@ -167,13 +167,13 @@ impl KeyRing {
             (key.to_pem(), PUBLIC, 0o644, key, Holds::Public)
         };
         create_private(&self.dir).map_err(StoreError::io("make the directory", &self.dir))?;
-        write_new(&self.path(name, suffix), bytes.as_bytes(), mode)?;
+        write_key(&self.path(name, suffix), bytes.as_bytes(), mode)?;
         Ok(listed(name, key, holds))
     }
 
     /// Writes the secret half to a new file that its owner alone can read.
     pub fn export_secret(&self, name: &str, to: &Path) -> Result<(), StoreError> {
-        write_new(to, self.signing(name)?.to_pem().as_bytes(), 0o600)
+        write_key(to, self.signing(name)?.to_pem().as_bytes(), 0o600)
     }
 
     pub fn remove(&self, name: &str) -> Result<Holds, StoreError> {
@@ -282,21 +282,8 @@ fn read_text(path: &Path, longest: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Half a key is of no use to anybody.
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path);
-    let written = made.and_then(|mut file| {
-        let result = file.write_all(bytes).and_then(|()| file.sync_all());
-        if result.is_err() {
-            let _ = fs::remove_file(path);
-        }
-        result
-    });
-    written.map_err(StoreError::io("write the new key file", path))
+fn write_key(path: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
+    write_new(path, bytes, mode).map_err(StoreError::io("write the new key file", path))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The directory of objects: `objects/ab/cdef…`, one file for each contents, named by their SHA-256.
 //!
 //! An object appears whole or not at all: it is written to `objects/new/` and renamed. What a crash leaves there, [`Objects::sweep_unfinished`] removes. Nothing is synced to the
-//! disk: that would cost a run more than the run, so a power cut can take the newest objects away or leave them torn. A torn one shows by its size or its checksum, is never
-//! delivered, and is replaced when the same contents are stored again.
+//! disk while a run goes on: that would cost it more than the run, so a power cut can take the newest objects away or leave them torn. A torn one shows by its size or its checksum and
+//! is never delivered; where it shows by its size, it is replaced when the same contents are stored again.
 //!
 //! Threads and processes need no lock. Whoever stores contents that are there already sets the file's time to now, and [`Objects::remove_unused`] spares what is fresh.
 
