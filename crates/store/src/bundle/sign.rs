@@ -15,6 +15,7 @@ use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 
 use crate::data_dir::write_new;
 use crate::error::StoreError;
+use crate::random;
 
 use super::format::{SignatureRecord, refused};
 
@@ -101,21 +102,11 @@ impl fmt::Debug for SigningKey {
 
 /// Makes a key and writes it to a new file that its owner alone can read, in PEM, so that openssl can use it too.
 pub fn generate_key(path: &Path) -> Result<PublicKey, StoreError> {
-    let key = SigningKey::from_seed(&random_seed(path)?);
+    let seed = random::bytes().map_err(StoreError::io("get random bytes for", path))?;
+    let key = SigningKey::from_seed(&seed);
     let written = write_new(path, key.to_pem().as_bytes(), 0o600);
     written.map_err(StoreError::io("write the new key file", path))?;
     Ok(key.public_key())
-}
-
-fn random_seed(path: &Path) -> Result<[u8; 32], StoreError> {
-    let mut seed = [0; 32];
-    let mut rest = seed.as_mut_slice();
-    while !rest.is_empty() {
-        let got = rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| StoreError::io("get random bytes for", path)(errno.into()))?;
-        rest = rest.get_mut(got..).unwrap_or_default();
-    }
-    Ok(seed)
 }
 
 /// A key file must not make us wait: it could be a pipe.
