@@ -1,5 +1,6 @@
 //! `cofferdam keys`: keys by name, and how the other verbs find one. A secret key goes to a file or nowhere.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -21,7 +22,18 @@ pub(crate) fn keys(args: &KeysArgs, places: Places) -> Result<ExitCode, Failure>
     let ring = KeyRing::of(&dir);
     let text = match &args.verb {
         KeysVerb::Generate { name, json } => told(&ring.generate(name)?, *json)?,
-        KeysVerb::List { json } => list(&ring.list()?, *json)?,
+        KeysVerb::List { json } => {
+            let found = ring.list()?;
+            for (name, why) in &found.unreadable {
+                let line = failure::visible(&format!("the key `{name}` is left out: {why}"));
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "cofferdam: {line} [{}]",
+                    why.code().as_str()
+                );
+            }
+            list(&found.keys, *json)?
+        }
         KeysVerb::Show { name, pem, json } => {
             let key = ring.find(name)?;
             match pem {
@@ -137,9 +149,9 @@ impl Trust {
     pub(crate) fn new(args: &TrustArgs, dir: Option<&DataDir>) -> Result<Self, Failure> {
         let ring = dir.map(KeyRing::of);
         let mut trust = Self::default();
-        // A damaged key of the ring must not stand in the way of checking with another.
+        // A damaged key of the ring, or a ring that cannot be read, must not stand in the way of checking with another.
         let listed = ring.as_ref().and_then(|ring| ring.list().ok());
-        for key in listed.unwrap_or_default() {
+        for key in listed.unwrap_or_default().keys {
             trust.known.push((key.name, key.public_key.parse()?));
         }
         let mut named = Vec::new();
