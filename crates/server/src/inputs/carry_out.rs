@@ -192,6 +192,22 @@ impl InputResult {
     }
 }
 
+/// Of all together: well only where each was run and ended well.
+fn ending_of<'a>(
+    mut each: impl Iterator<Item = &'a Ending>,
+    fault: Option<SetupFailure>,
+    stopped: Option<StopCause>,
+) -> Ending {
+    let well = Ending::Exited { code: 0 };
+    match (each.find(|ending| **ending != well), fault, stopped) {
+        (Some(ending), _, _) => ending.clone(),
+        // It came before whatever stopped the rest.
+        (None, Some(fault), _) => Ending::NeverStarted(fault),
+        (None, None, Some(cause)) => Ending::Stopped(cause),
+        (None, None, None) => well,
+    }
+}
+
 fn never_started(index: usize, why: &str) -> SetupFailure {
     SetupFailure {
         kind: SetupFailureKind::Sandbox,
@@ -214,17 +230,7 @@ fn together(
             InputOutcome::NotRun { .. } => None,
         })
     };
-    let well = Ending::Exited { code: 0 };
-    let badly = records()
-        .map(|record| &record.ending)
-        .find(|ending| **ending != well);
-    let ending = match (badly, fault, stopped) {
-        (Some(ending), _, _) => ending.clone(),
-        // It came before whatever stopped the rest.
-        (None, Some(fault), _) => Ending::NeverStarted(fault),
-        (None, None, Some(cause)) => Ending::Stopped(cause),
-        (None, None, None) => well,
-    };
+    let ending = ending_of(records().map(|record| &record.ending), fault, stopped);
     let first = records().next();
     let mut record = RunRecord::new(FinishedRun {
         run_id: live.id.to_string(),
@@ -249,4 +255,33 @@ fn together(
     // Of the first, which says it of all of them: each began anew.
     record.determinism = first.and_then(|record| record.determinism.clone());
     record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_together_ended_well_only_where_each_was_run_and_did() {
+        let well = Ending::Exited { code: 0 };
+        let badly = Ending::Exited { code: 3 };
+        let fault = || Some(never_started(1, "no control groups"));
+        let canceled = || Some(StopCause::Canceled);
+        let of = |each: &[Ending], fault, stopped| ending_of(each.iter(), fault, stopped);
+        let (one, two) = ([well.clone()], [well.clone(), badly.clone()]);
+        assert_eq!(of(&one, None, None), well);
+        assert_eq!(of(&two, None, canceled()), badly);
+        assert_eq!(of(&two, fault(), None), badly);
+        assert_eq!(
+            of(&one, None, canceled()),
+            Ending::Stopped(StopCause::Canceled)
+        );
+        let Ending::NeverStarted(failure) = of(&one, fault(), canceled()) else {
+            panic!("an input that could not be run");
+        };
+        assert_eq!(
+            failure.message,
+            "inputs[1] could not be run: no control groups"
+        );
+    }
 }
