@@ -314,10 +314,10 @@ mod tests {
             body: Digest::of(b""),
             run: RunId::new(),
         };
-        for number in 0..SPARE_LINES {
+        for number in 0..2 * SPARE_LINES {
             used.add(old, key(&number.to_string()), entry);
         }
-        assert_eq!(lines(), SPARE_LINES);
+        assert_eq!(lines(), 2 * SPARE_LINES);
         used.forget(Timestamp::now());
         for number in 0..10 {
             used.add(Timestamp::now(), key(&number.to_string()), entry);

@@ -510,6 +510,33 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_away_is_waited_for_and_not_for_ever() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let asked = std::cell::Cell::new(0);
+            let third = || {
+                asked.set(asked.get() + 1);
+                ready(match asked.get() {
+                    3 => Ok(asked.get()),
+                    _ => Err(FleetError::Talk {
+                        what: "ask",
+                        why: "away".to_owned(),
+                    }),
+                })
+            };
+            let now = Instant::now();
+            let given_up = until_heard(now, third).await;
+            assert!(matches!(given_up, Err(FleetError::Talk { .. })));
+            assert_eq!(asked.get(), 1);
+            let heard = until_heard(now + Duration::from_secs(600), third).await;
+            assert!(matches!(heard, Ok(3)));
+        });
+    }
+
+    #[test]
     fn a_run_that_does_not_end_after_its_deadline_is_stopped_and_then_given_up() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
