@@ -285,7 +285,7 @@ impl Courier {
         Ok(courier)
     }
 
-    /// Tries what is due now, for at most `grace`; then breaks off what is under way. Returns within a few hundredths of a second of that, unless a name server or a connection is being waited for.
+    /// Tries what is due now, for at most `grace`; then breaks off what is under way. Returns within half a second of that, unless a name server or a connection is being waited for.
     pub fn stop(mut self, grace: Duration) -> Stopped {
         self.end(FINISH_WHAT_IS_DUE);
         if self.working.wait(grace) {
@@ -364,7 +364,11 @@ fn work(carrier: &Carrier, settings: &Settings, whose: Peer) {
                 if stop != GO_ON {
                     return;
                 }
-                outbox.wait(outbox.rung(), settings.look_every);
+                // What rang before the trouble is no reason to go on at once; the word to stop is.
+                let seen = outbox.rung();
+                if carrier.stop.load(Ordering::Acquire) == stop {
+                    outbox.wait(seen, settings.look_every);
+                }
             }
         }
         look_after(carrier, settings);

@@ -83,6 +83,7 @@ impl Schedule {
     /// | 408, 500 and other 5xx, 3xx | again later; the peer is suspected, and after three in a row left alone |
     /// | 401, 429, 502, 503, 504 | again later, and nothing else goes to this peer until then; `Retry-After` is heeded |
     /// | network, time, half an answer, what is not HTTP | the same |
+    /// | no token to show | the same |
     /// | any other 4xx | given up, with the beginning of the answer |
     /// | the URL is not allowed | given up |
     /// | its name leads to an address that is not allowed | five attempts, then given up |

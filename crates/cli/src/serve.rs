@@ -295,9 +295,10 @@ fn start_failure(error: StartError) -> Failure {
 
 fn token_failure(error: TokenError) -> Failure {
     let code = match &error {
-        TokenError::BadName { .. } | TokenError::NoScope | TokenError::NoSuchToken { .. } => {
-            ErrorCode::InputInvalid
-        }
+        TokenError::BadName { .. }
+        | TokenError::NoScope
+        | TokenError::TooMany { .. }
+        | TokenError::NoSuchToken { .. } => ErrorCode::InputInvalid,
         TokenError::Damaged { .. } | TokenError::Exposed { .. } => ErrorCode::ConfigInvalid,
         TokenError::Io { .. } => ErrorCode::InputUnreadable,
     };

@@ -1,6 +1,7 @@
 //! Connects to whom a program may reach: looks its name up, checks the addresses, and connects to one that passed and to no other, so that nothing can be put in its place between.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use cofferdam_contract::network::Upstream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -33,7 +34,7 @@ pub(crate) async fn dial(world: &World, target: &Target, port: u16) -> Result<Di
         Target::Address(address) => vec![*address],
         Target::Name(name) => reachable(world, name, port).await?,
     };
-    connect(&addresses, port).await
+    connect(&addresses, port, bounds::CONNECT_TIME).await
 }
 
 /// The addresses of a name that may be connected to. One that may not does not spoil the others, but a name that has none else is denied.
@@ -57,13 +58,17 @@ async fn reachable(world: &World, name: &str, port: u16) -> Result<Vec<IpAddr>, 
     }
 }
 
-async fn connect(addresses: &[IpAddr], port: u16) -> Result<Dialled, Undialled> {
-    const MOST_TRIED: usize = 4;
-    let until = Instant::now() + bounds::CONNECT_TIME;
+/// One after the other. Each gets its share of the time that is left: one that does not answer must not keep the others from being tried.
+async fn connect(addresses: &[IpAddr], port: u16, within: Duration) -> Result<Dialled, Undialled> {
+    const MOST_TRIED: u32 = 4;
+    let until = Instant::now() + within;
     let mut failure = "there is no address".to_owned();
-    for address in addresses.iter().take(MOST_TRIED) {
+    let to_try = u32::try_from(addresses.len()).map_or(MOST_TRIED, |count| count.min(MOST_TRIED));
+    for (address, remaining) in addresses.iter().zip((1..=to_try).rev()) {
         let address = SocketAddr::new(*address, port);
-        match timeout_at(until, TcpStream::connect(address)).await {
+        let now = Instant::now();
+        let share = until.saturating_duration_since(now) / remaining;
+        match timeout_at(now + share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 let _ = stream.set_nodelay(true);
                 return Ok(Dialled {
@@ -72,10 +77,7 @@ async fn connect(addresses: &[IpAddr], port: u16) -> Result<Dialled, Undialled> 
                 });
             }
             Ok(Err(error)) => failure = format!("{address}: {}", words(&error)),
-            Err(_) => {
-                failure = format!("{address}: nobody answered in time");
-                break;
-            }
+            Err(_) => failure = format!("{address}: nobody answered in time"),
         }
     }
     Err(Undialled::Failed(failure))
@@ -105,7 +107,11 @@ async fn through(
             asked.await.map_err(failed)?
         }
     };
-    let mut dialled = connect(&found, upstream.port).await?;
+    let dialled = connect(&found, upstream.port, bounds::CONNECT_TIME).await;
+    let mut dialled = dialled.map_err(|undialled| match undialled {
+        Undialled::Failed(why) => failed(why),
+        denied @ Undialled::Denied(_) => denied,
+    })?;
     let peer = target.peer(port);
     let whom = format!("{}:{}", peer.host, peer.port);
     let request = format!("CONNECT {whom} HTTP/1.1\r\nHost: {whom}\r\n\r\n");
@@ -134,4 +140,31 @@ async fn ask(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<u16> {
     let bad = || std::io::Error::from(std::io::ErrorKind::InvalidData);
     response.parse(&head).map_err(|_| bad())?;
     response.code.ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
+
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_address_that_does_not_answer_does_not_keep_the_next_from_being_tried() {
+        let first = Ipv4Addr::new(127, 0, 0, 1);
+        let second = Ipv4Addr::new(127, 0, 0, 2);
+        // Whom nobody takes in: when its queue is full, the kernel answers nobody else.
+        let full = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&full, &SocketAddr::from((first, 0))).unwrap();
+        listen(&full, 0).unwrap();
+        let full = std::net::TcpListener::from(full);
+        let port = full.local_addr().unwrap().port();
+        let _queued = std::net::TcpStream::connect((first, port)).unwrap();
+        // The same number at another address is nobody else's as a rule; where it is, that one answers as well.
+        let _answers = tokio::net::TcpListener::bind((second, port)).await;
+        let within = Duration::from_secs(8);
+        let dialled = connect(&[first.into(), second.into()], port, within).await;
+        assert_eq!(dialled.unwrap().address, format!("{second}:{port}"));
+    }
 }

@@ -115,9 +115,14 @@ impl Request {
             }
             (None, None) => None,
         };
-        let target = match Url::parse(&self.target) {
-            Ok(url) if self.target.contains("://") => Some(url.host().ok_or(Ambiguous)?.to_owned()),
-            _ => None,
+        let names_no_host =
+            self.target.starts_with('/') || self.target == "*" || self.method == "CONNECT";
+        let target = if names_no_host {
+            None
+        } else {
+            // What we cannot read, a generous server may take for a host all the same.
+            let url = Url::parse(&self.target).map_err(|_| Ambiguous)?;
+            Some(url.host().ok_or(Ambiguous)?.to_owned())
         };
         match (header, target) {
             (Some(header), Some(target)) if header != target => Err(Ambiguous),
@@ -142,26 +147,21 @@ impl Request {
         self.host()
             .map_err(|Ambiguous| "the Host header contradicts the URL")?;
         let port = url.port().unwrap_or(80);
-        let head = self.for_server(&url);
+        let path = origin_form(&self.target).ok_or("a proxy takes a whole URL")?;
+        let head = self.for_server(&url, &path);
         Ok(Errand::Forward { host, port, head })
     }
 
     /// The head without what was for the proxy. The connection is for this one request.
-    fn for_server(&self, url: &Url) -> Vec<u8> {
-        let query = url
-            .query()
-            .map(|query| format!("?{query}"))
-            .unwrap_or_default();
+    fn for_server(&self, url: &Url, path: &str) -> Vec<u8> {
         let host = url.host_str().unwrap_or_default();
         let port = url
             .port()
             .map(|port| format!(":{port}"))
             .unwrap_or_default();
         let mut head = format!(
-            "{} {}{query} HTTP/1.{}\r\nHost: {host}{port}\r\nConnection: close\r\n",
-            self.method,
-            url.path(),
-            self.version,
+            "{} {path} HTTP/1.{}\r\nHost: {host}{port}\r\nConnection: close\r\n",
+            self.method, self.version,
         )
         .into_bytes();
         for (name, value) in &self.headers {
@@ -177,6 +177,21 @@ impl Request {
         }
         head.extend(b"\r\n");
         head
+    }
+}
+
+/// What follows the host, as it stands: whoever signed it, or reads it, means these bytes.
+fn origin_form(target: &str) -> Option<String> {
+    let (_, rest) = target.split_once("://")?;
+    let rest = rest.split('#').next()?;
+    let Some(end) = rest.find(['/', '?', '\\']) else {
+        return Some("/".to_owned());
+    };
+    match rest.get(end..)? {
+        // Some take it for the end of the host and some do not.
+        path if path.starts_with('\\') => None,
+        query if query.starts_with('?') => Some(format!("/{query}")),
+        path => Some(path.to_owned()),
     }
 }
 
@@ -232,6 +247,10 @@ mod tests {
             "GET http://a.example/ HTTP/1.1\r\nHost: b.example\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a.example b.example\r\n\r\n",
             "GET / HTTP/1.1\r\nHost:\r\n\r\n",
+            "GET http://b.example:99999/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
+            "GET http://b.example:x/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
+            "GET http:b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
+            "GET b.example HTTP/1.1\r\nHost: a.example\r\n\r\n",
         ] {
             assert_eq!(of(lie), Err(Ambiguous), "{lie:?}");
         }
@@ -287,6 +306,20 @@ mod tests {
             String::from_utf8(head).unwrap(),
             "GET /x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\nConnection: close\r\nAccept: */*\r\n\r\n"
         );
+        for (target, path) in [
+            ("http://a.example", "/"),
+            ("http://a.example?q", "/?q"),
+            ("http://a.example/a/../b/./c", "/a/../b/./c"),
+            ("http://a.example/a/%2e%2e/b?x=%7e", "/a/%2e%2e/b?x=%7e"),
+            ("http://a.example/a\\b//c", "/a\\b//c"),
+        ] {
+            let request = whole(&format!("GET {target} HTTP/1.1\r\n\r\n"));
+            let Ok(Errand::Forward { head, .. }) = request.errand() else {
+                panic!("{request:?}");
+            };
+            let line = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n");
+            assert!(head.starts_with(line.as_bytes()), "{target}");
+        }
         let tunnel = whole("CONNECT a.example:443 HTTP/1.1\r\nHost: whatever\r\n\r\n");
         let wanted = Errand::Connect {
             host: name("a.example"),
@@ -299,6 +332,8 @@ mod tests {
             "GET https://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
             "GET http://a.example/ HTTP/1.1\r\nHost: b.example\r\n\r\n",
             "GET ftp://a.example/ HTTP/1.1\r\n\r\n",
+            "GET http:a.example/ HTTP/1.1\r\n\r\n",
+            "GET http://a.example\\@b.example/ HTTP/1.1\r\n\r\n",
         ] {
             assert!(whole(bad).errand().is_err(), "{bad:?}");
         }

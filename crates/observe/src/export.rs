@@ -176,6 +176,10 @@ impl Shared {
                 }
             };
             self.failed(status);
+            // Whoever gives up does not wait first.
+            if attempt + 1 == ATTEMPTS {
+                return false;
+            }
             let own = Duration::from_millis(500).saturating_mul(1 << attempt.min(10));
             let pause = asked.unwrap_or(own).min(LONGEST_PAUSE);
             let goes_on = |state: &mut State| state.stop_by.is_none();

@@ -118,7 +118,7 @@ impl App {
         bytes: axum::body::Bytes,
         caller: &Caller,
         headers: &HeaderMap,
-    ) -> Result<(Sealed, Submission, Option<Ended>), Fault> {
+    ) -> Result<(Arc<Sealed>, Submission, Option<Ended>), Fault> {
         let (app, caller, headers) = (Arc::clone(self), caller.clone(), headers.clone());
         let check = move || {
             let runner = &app.runner;

@@ -25,6 +25,8 @@ use crate::trace::RunPhase;
 /// How long an ended run may wait to be taken in, and how many may.
 const EVERY: Duration = Duration::from_millis(200);
 const MANY: usize = 64;
+/// How often what is old is looked for while nothing ends; also when a failure is tried again.
+const LOOK_AFTER_EVERY: Duration = Duration::from_secs(600);
 /// Memory that a burst of runs needed is not kept for ever.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
 
@@ -148,6 +150,7 @@ impl Archive {
     fn keep_up(&self) {
         let mut history = None;
         let mut given_back = Instant::now();
+        let mut taken_in = Instant::now();
         loop {
             let pending = self.pending();
             let waited = self.wake.wait_timeout_while(pending, EVERY, |pending| {
@@ -157,11 +160,14 @@ impl Archive {
             let ended = std::mem::take(&mut pending.ended);
             let stopping = pending.stopping;
             drop(pending);
-            if ended > 0
-                && let Err(error) = self.take_in(&mut history)
-            {
-                tracing::error!(%error, "journals could not be taken in");
-                history = None;
+            // What is old goes also where nothing runs.
+            let is_due = ended > 0 || taken_in.elapsed() >= LOOK_AFTER_EVERY;
+            if is_due {
+                taken_in = Instant::now();
+                if let Err(error) = self.take_in(&mut history) {
+                    tracing::error!(%error, "journals could not be taken in");
+                    history = None;
+                }
             }
             if stopping {
                 return;

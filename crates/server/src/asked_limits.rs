@@ -8,7 +8,7 @@ use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ceilings::Named;
+use crate::ceilings::{Named, lowered};
 use crate::config::RunBounds;
 
 /// Limits that differ from the daemon's defaults.
@@ -87,7 +87,10 @@ impl LimitsRequest {
         if let Some(milli) = self.cpus_milli {
             match CpuShare::from_milli(milli) {
                 Some(share) => limits.cpus = Cap::AtMost(share),
-                None => problems.push(Problem::new("limits.cpus_milli", milli, "is too small")),
+                None => {
+                    let fix = "is too small; ask for at least 1, a thousandth of a CPU";
+                    problems.push(Problem::new("limits.cpus_milli", milli, fix));
+                }
             }
         }
         if limits
@@ -118,9 +121,4 @@ impl LimitsRequest {
         }));
         limits
     }
-}
-
-/// A default that is more than this daemon allows: nobody asked for it, so that it is no reason to refuse anything.
-fn lowered<T: Copy + Ord>(default: Cap<T>, most: T) -> Cap<T> {
-    Cap::AtMost(default.at_most().map_or(most, |limit| limit.min(most)))
 }

@@ -42,7 +42,8 @@ pub(crate) enum Form {
     },
 }
 
-/// Parsing more than this takes long enough to keep other connections waiting.
+/// Parsing more than this takes long enough to keep other connections waiting. Up to this much is read before room is asked for: small requests never stand behind large ones, and whoever only says
+/// that a large body will come holds nothing.
 const QUICK: usize = 64 << 10;
 /// How much more room a body of unknown length asks for when it needs some.
 const STEP: usize = 64 << 10;
@@ -84,7 +85,7 @@ pub(crate) async fn whole(mut body: Body, bounds: BodyBounds) -> Result<(Bytes, 
     }
     let said = said.exact().and_then(|size| usize::try_from(size).ok());
     let until = Instant::now() + bounds.within;
-    let mut permit = room(kib(said.unwrap_or(0)), &bounds, until).await?;
+    let mut permit = room(0, &bounds, until).await?;
     let mut read = Vec::with_capacity(said.unwrap_or(0).min(STEP));
     loop {
         let next = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
@@ -107,11 +108,19 @@ pub(crate) async fn whole(mut body: Body, bounds: BodyBounds) -> Result<(Bytes, 
         if size > most {
             return Err(too_large());
         }
-        if kib(size) > permit.num_permits() {
-            let more = kib(size.saturating_add(STEP).min(most)) - permit.num_permits();
+        if size > QUICK && kib(size) > permit.num_permits() {
+            // All of a length that was said: two that each have half of what they need would wait for each other.
+            let wanted = said.unwrap_or_else(|| size.saturating_add(STEP));
+            let more = kib(wanted.clamp(size, most)) - permit.num_permits();
             permit.merge(room(more, &bounds, until).await?);
         }
         read.extend_from_slice(&data);
+    }
+    // A small one is counted where there is room, and taken on where there is none: how many wait is bounded elsewhere.
+    if permit.num_permits() == 0
+        && let Ok(own) = Arc::clone(&bounds.room).try_acquire_many_owned(permits(kib(read.len())))
+    {
+        permit.merge(own);
     }
     let room = Room {
         permit: Arc::new(Mutex::new(permit)),
@@ -124,13 +133,16 @@ const fn kib(bytes: usize) -> usize {
     bytes / 1024 + 1
 }
 
+fn permits(kib: usize) -> u32 {
+    u32::try_from(kib).unwrap_or(u32::MAX)
+}
+
 async fn room(
     kib: usize,
     bounds: &BodyBounds,
     until: Instant,
 ) -> Result<OwnedSemaphorePermit, Fault> {
-    let permits = u32::try_from(kib).unwrap_or(u32::MAX);
-    let waiting = Arc::clone(&bounds.room).acquire_many_owned(permits);
+    let waiting = Arc::clone(&bounds.room).acquire_many_owned(permits(kib));
     match tokio::time::timeout_at(until, waiting).await {
         Ok(Ok(permit)) => Ok(permit),
         _ => Err(Refusal::QueueFull.because("requests that wait take all the memory for bodies")),
@@ -221,6 +233,62 @@ mod tests {
     #[allow(dead_code, reason = "only whether it can be read matters")]
     struct Sample {
         list: Vec<u8>,
+    }
+
+    /// Says how long it is, and sends so much of it.
+    #[derive(Debug)]
+    struct Stalled {
+        said: u64,
+        first: Option<Bytes>,
+    }
+
+    impl hyper::body::Body for Stalled {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+            match self.first.take() {
+                Some(first) => std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(first)))),
+                None => std::task::Poll::Pending,
+            }
+        }
+
+        fn size_hint(&self) -> hyper::body::SizeHint {
+            hyper::body::SizeHint::with_exact(self.said)
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_only_says_that_much_will_come_holds_no_room_and_small_ones_stand_behind_nobody() {
+        const ALL: usize = 2 << 10;
+        let bounds = BodyBounds {
+            at_most: units::Bytes::new(1 << 20),
+            within: Duration::from_secs(600),
+            room: Arc::new(Semaphore::new(ALL)),
+        };
+        let stalled = |first: usize| {
+            let body = Stalled {
+                said: 1 << 20,
+                first: Some(Bytes::from(vec![b' '; first])),
+            };
+            tokio::spawn(whole(Body::new(body), bounds.clone()))
+        };
+        let silent: Vec<_> = [0, QUICK, QUICK].map(stalled).into();
+        tokio::task::yield_now().await;
+        assert_eq!(bounds.room.available_permits(), ALL);
+        // One that sends takes all of what it said, so that it can come to its end; the second one waits.
+        let sends = [QUICK + 1, QUICK + 1].map(stalled);
+        tokio::task::yield_now().await;
+        assert!(bounds.room.available_permits() < ALL / 2);
+        let (bytes, held) = whole(Body::from("{}"), bounds.clone()).await.unwrap();
+        assert_eq!(bytes, "{}");
+        drop(held);
+        for request in silent.into_iter().chain(sends) {
+            request.abort();
+        }
     }
 
     #[test]

@@ -57,7 +57,8 @@ impl Ceilings {
     }
 }
 
-fn lowered<T: Copy + Ord>(limit: Cap<T>, most: T) -> Cap<T> {
+/// A limit that is no higher than this one.
+pub(crate) fn lowered<T: Copy + Ord>(limit: Cap<T>, most: T) -> Cap<T> {
     Cap::AtMost(limit.at_most().map_or(most, |limit| limit.min(most)))
 }
 

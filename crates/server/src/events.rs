@@ -189,6 +189,7 @@ impl Teller {
 
     async fn stored(mut self, app: &Arc<App>, run: RunId) -> Result<(), Gone> {
         let mut looks = tokio::time::interval(LOOK_EVERY * 4);
+        let mut breaths = tokio::time::interval(BREATH_EVERY);
         self.state(1, "queued").await?;
         self.state(2, "running").await?;
         loop {
@@ -208,6 +209,7 @@ impl Teller {
             }
             tokio::select! {
                 _ = looks.tick() => {}
+                _ = breaths.tick() => self.send(": still here\n\n".to_owned()).await?,
                 () = self.to.closed() => return Err(Gone),
             }
         }

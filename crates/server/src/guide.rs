@@ -29,7 +29,7 @@ pub(crate) fn examples(body: &str) -> Value {
     }
 }
 
-/// What the types of a run cannot say: it is a command, or code in a language, and some fields belong to one of them.
+/// What the types of a run cannot say: it is a command, code in a language or a project, and some fields belong to one of them.
 pub(crate) fn kinds_of_run() -> Value {
     json!([
         {

@@ -1,12 +1,13 @@
 //! The same key with the same body is the same run, for a day, also after the daemon was started anew. Keys belong to the token that sent them.
 //!
-//! `idempotency.jsonl` of the data directory has a line for each key, written after its run was taken on and before anybody is told of it. Lines that cannot be read are left out.
+//! `idempotency.jsonl` of the data directory has a line for each key, written after its run was taken on and before anybody is told of it. Lines that cannot be read are left out. It never has many more lines
+//! than there are keys that count.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use crate::fault::{Fault, Refusal};
 
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3600);
 const REMEMBERED: usize = 100_000;
+/// The file is written anew when it has twice as many lines as there are keys, and so many.
+const SPARE_LINES: usize = 1000;
 const LONGEST: usize = 255;
 
 /// Keys that were used.
@@ -32,7 +35,10 @@ pub(crate) struct Keys {
 struct Used {
     runs: HashMap<Key, Entry>,
     order: VecDeque<(Timestamp, Key)>,
+    path: PathBuf,
     file: File,
+    /// How many the file has.
+    lines: usize,
 }
 
 /// One key of one token.
@@ -100,24 +106,29 @@ impl Keys {
     pub(crate) fn open(dir: &DataDir) -> io::Result<Self> {
         let path = dir.path().join("idempotency.jsonl");
         let now = Timestamp::now();
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let lines = text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
-        let lines: Vec<Line> = lines.filter(|line: &Line| !is_old(line.at, now)).collect();
-        let new = path.with_extension("jsonl.new");
-        let _ = std::fs::remove_file(&new);
-        let mut used = Used {
-            runs: HashMap::new(),
-            order: VecDeque::new(),
-            file: private(&new)?,
+        let (mut runs, mut order) = (HashMap::new(), VecDeque::new());
+        // What cannot be read is not written over: whoever mends it has the keys again.
+        for_each_line(&path, |line: Line| {
+            if is_old(line.at, now) {
+                return;
+            }
+            if runs.insert(line.key.clone(), line.entry).is_none() {
+                order.push_back((line.at, line.key));
+            }
+            if order.len() > REMEMBERED
+                && let Some((_, key)) = order.pop_front()
+            {
+                runs.remove(&key);
+            }
+        })?;
+        let (file, lines) = written_anew(&path, &runs, &order)?;
+        let used = Used {
+            runs,
+            order,
+            path,
+            file,
+            lines,
         };
-        for line in lines {
-            used.write(&line)?;
-            used.order.push_back((line.at, line.key.clone()));
-            used.runs.insert(line.key, line.entry);
-        }
-        std::fs::rename(&new, &path)?;
         Ok(Self {
             used: Mutex::new(used),
         })
@@ -164,17 +175,18 @@ impl Used {
             key: key.clone(),
             entry,
         };
-        if let Err(error) = self.write(&line) {
+        if let Err(error) = write(&mut self.file, &line) {
             tracing::warn!(%error, "a key holds only until the daemon ends");
         }
+        self.lines += 1;
         self.runs.insert(key.clone(), entry);
         self.order.push_back((at, key));
-    }
-
-    fn write(&mut self, line: &Line) -> io::Result<()> {
-        let mut text = serde_json::to_string(line)?;
-        text.push('\n');
-        self.file.write_all(text.as_bytes())
+        if self.lines > 2 * self.order.len() + SPARE_LINES {
+            match written_anew(&self.path, &self.runs, &self.order) {
+                Ok((file, lines)) => (self.file, self.lines) = (file, lines),
+                Err(error) => tracing::warn!(%error, "the keys cannot be written anew"),
+            }
+        }
     }
 
     fn forget(&mut self, now: Timestamp) {
@@ -187,6 +199,51 @@ impl Used {
             }
         }
     }
+}
+
+/// A file that is not there has none.
+fn for_each_line(path: &Path, mut each: impl FnMut(Line)) -> io::Result<()> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for line in BufReader::new(file).split(b'\n') {
+        if let Ok(line) = serde_json::from_slice(&line?) {
+            each(line);
+        }
+    }
+    Ok(())
+}
+
+/// A file with what counts, in the place of the one before.
+fn written_anew(
+    path: &Path,
+    runs: &HashMap<Key, Entry>,
+    order: &VecDeque<(Timestamp, Key)>,
+) -> io::Result<(File, usize)> {
+    let new = path.with_extension("jsonl.new");
+    let _ = std::fs::remove_file(&new);
+    let mut file = BufWriter::new(private(&new)?);
+    for (at, key) in order {
+        if let Some(entry) = runs.get(key) {
+            let line = Line {
+                at: *at,
+                key: key.clone(),
+                entry: *entry,
+            };
+            write(&mut file, &line)?;
+        }
+    }
+    let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    std::fs::rename(&new, path)?;
+    Ok((file, order.len()))
+}
+
+fn write(file: &mut impl io::Write, line: &Line) -> io::Result<()> {
+    let mut text = serde_json::to_string(line)?;
+    text.push('\n');
+    file.write_all(text.as_bytes())
 }
 
 fn is_old(at: Timestamp, now: Timestamp) -> bool {
@@ -230,11 +287,46 @@ mod tests {
         let path = dir.path().join("idempotency.jsonl");
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 2);
-        std::fs::write(&path, format!("nonsense\n{text}{{\"cut")).unwrap();
+        let damaged = [b"nonsense\n\xff\n", text.as_bytes(), b"{\"cut"].concat();
+        std::fs::write(&path, damaged).unwrap();
         let keys = Keys::open(&DataDir::at(dir.path())).unwrap();
         let again = keys.once(key("a"), b"1", || Err(Fault::internal("no")));
         assert_eq!(again.unwrap(), first);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("idempotency.jsonl")).unwrap();
+        assert!(Keys::open(&DataDir::at(dir.path())).is_err());
+    }
+
+    #[test]
+    fn the_file_has_no_more_lines_than_it_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::open(&DataDir::at(dir.path())).unwrap();
+        let path = dir.path().join("idempotency.jsonl");
+        let lines = || std::fs::read_to_string(&path).unwrap().lines().count();
+        let mut used = keys.used.lock().unwrap();
+        let old = Timestamp::now() - jiff::SignedDuration::from_hours(25);
+        let entry = Entry {
+            body: Digest::of(b""),
+            run: RunId::new(),
+        };
+        for number in 0..2 * SPARE_LINES {
+            used.add(old, key(&number.to_string()), entry);
+        }
+        assert_eq!(lines(), 2 * SPARE_LINES);
+        used.forget(Timestamp::now());
+        for number in 0..10 {
+            used.add(Timestamp::now(), key(&number.to_string()), entry);
+        }
+        assert!(lines() <= 10, "{}", lines());
+        // What is written afterwards goes to the file that is there now.
+        used.add(Timestamp::now(), key("last"), entry);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.lines().last().unwrap().contains("\"last\""));
     }
 
     #[test]

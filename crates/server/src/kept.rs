@@ -15,7 +15,7 @@ use crate::live::{Finished, Live};
 use crate::work::{Place, Work};
 
 /// As much as the engine gives the journal of a run.
-const JOURNAL: Bytes = Bytes::new(64 << 20);
+pub(crate) const JOURNAL: Bytes = Bytes::new(64 << 20);
 
 /// What else than the record is kept.
 #[derive(Debug, Default)]

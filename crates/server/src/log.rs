@@ -112,11 +112,12 @@ struct Queue {
 }
 
 impl Queue {
-    fn put(&self, line: Vec<u8>) {
+    /// With how many were lost before, which the line says.
+    fn put(&self, line: Vec<u8>, lost_before: u64) {
         match self.sender.try_send(Message::Line(line)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.lost.fetch_add(1, Ordering::Relaxed);
+                self.lost.fetch_add(lost_before + 1, Ordering::Relaxed);
             }
         }
     }
@@ -187,7 +188,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
             target: meta.target(),
             of_daemon: &self.of_daemon,
         };
-        self.queue.put(line(&head, around, fields.0));
+        self.queue.put(line(&head, around, fields.0), lost);
     }
 }
 
@@ -311,22 +312,38 @@ mod tests {
 
     #[test]
     fn a_reader_that_does_not_read_costs_lines_and_no_time() {
-        let lines = logged("info", || {
+        let (sender, receiver) = mpsc::sync_channel(8);
+        let lost = Arc::default();
+        let lines = Lines {
+            queue: Queue {
+                sender,
+                lost: Arc::clone(&lost),
+            },
+            of_daemon: TraceContext::root(Sampled::No),
+        };
+        tracing::subscriber::with_default(Registry::default().with(lines), || {
             for number in 0..20_u64 {
                 tracing::info!(number, "one of many");
             }
+            assert_eq!(lost.load(Ordering::Relaxed), 12);
+            assert_eq!(receiver.try_iter().count(), 8);
+            tracing::info!("heard again");
         });
-        assert_eq!(lines.len(), 8);
+        let Ok(Message::Line(line)) = receiver.try_recv() else {
+            panic!("no line");
+        };
+        let line: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(line["lines_lost"], 12);
         let (sender, receiver) = mpsc::sync_channel(1);
         let queue = Queue {
             sender,
             lost: Arc::default(),
         };
-        queue.put(b"1".to_vec());
-        queue.put(b"2".to_vec());
+        queue.put(b"1".to_vec(), 0);
+        queue.put(b"2".to_vec(), 0);
         assert_eq!(queue.lost.load(Ordering::Relaxed), 1);
         drop(receiver);
-        queue.put(b"3".to_vec());
+        queue.put(b"3".to_vec(), 0);
         assert_eq!(queue.lost.load(Ordering::Relaxed), 2);
         queue.flush();
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_contract::codes::ErrorCode;
@@ -59,9 +60,10 @@ pub(crate) fn check(
     bounds: &RunBounds,
     languages: &Languages,
     host: &Host,
-) -> Result<(Sealed, Submission), Fault> {
+) -> Result<(Arc<Sealed>, Submission), Fault> {
     let sealed =
         Sealed::open(bytes).map_err(|error| Fault::coded(error.code(), error.to_string()))?;
+    let sealed = Arc::new(sealed);
     sealed
         .check_deadline(Timestamp::now())
         .map_err(|expired| Fault::coded(ErrorCode::PayloadExpired, expired.to_string()))?;
@@ -78,11 +80,11 @@ pub(crate) fn check_again(
 ) -> Result<Submission, Fault> {
     let sealed =
         Sealed::open(sealed).map_err(|error| Fault::coded(error.code(), error.to_string()))?;
-    check_opened(&sealed, bounds, languages, host)
+    check_opened(&Arc::new(sealed), bounds, languages, host)
 }
 
 fn check_opened(
-    sealed: &Sealed,
+    sealed: &Arc<Sealed>,
     bounds: &RunBounds,
     languages: &Languages,
     host: &Host,
@@ -102,7 +104,7 @@ fn check_opened(
             (Task::Command(task), WorkspaceWish::Private(files))
         }
         ContractTask::Command(_) | ContractTask::Wasm(_) | ContractTask::Project(_) => {
-            (Task::Payload(Box::new(sealed.clone())), WorkspaceWish::None)
+            (Task::Payload(Arc::clone(sealed)), WorkspaceWish::None)
         }
     };
     asked_network::check_mode(&sealed.payload().network, bounds)?;
@@ -127,7 +129,7 @@ fn check_opened(
         network,
         root: RootWish::Hosts,
         seed: sealed.payload().seed,
-        sealed: Some(Box::new(sealed.clone())),
+        sealed: Some(Arc::clone(sealed)),
         room: None,
         declared: sealed.payload().into(),
         known: None,

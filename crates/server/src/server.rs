@@ -253,7 +253,7 @@ impl Running {
             let _ = thread.join();
         }
         self.runtime.shutdown_timeout(SHORTEST_FAREWELL);
-        self.app.tracer.stop(SHORTEST_FAREWELL);
+        self.app.tracer.stop(left(SHORTEST_FAREWELL));
         tracing::info!(canceled, "ended");
         canceled
     }

@@ -7,11 +7,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use cofferdam_store::DataDir;
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -74,6 +76,8 @@ pub enum TokenError {
     Exposed { path: PathBuf, mode: u32 },
     #[error("there is no token `{asked}`; `cofferdam token list` shows them")]
     NoSuchToken { asked: String },
+    #[error("`{}` would be longer than {LARGEST} bytes; revoke tokens that nobody uses", path.display())]
+    TooMany { path: PathBuf },
     #[error("name: use 1 to 64 letters, digits, `-`, `_` and `.` (got `{got}`)")]
     BadName { got: String },
     #[error("scopes: give at least one of run, read, admin")]
@@ -103,6 +107,8 @@ struct Document {
 
 const PREFIX: &str = "cfd_";
 const LARGEST: u64 = 1 << 20;
+/// Whoever changes the file needs some milliseconds.
+const LOCKED_FOR: Duration = Duration::from_secs(30);
 
 impl Secret {
     pub fn reveal(&self) -> &str {
@@ -161,9 +167,15 @@ impl TokenFile {
             });
         }
         let mut text = String::new();
-        file.take(LARGEST)
+        file.take(LARGEST + 1)
             .read_to_string(&mut text)
             .map_err(self.io("read"))?;
+        if is_too_long(&text) {
+            return Err(TokenError::Damaged {
+                path: self.path.clone(),
+                why: format!("it is longer than {LARGEST} bytes"),
+            });
+        }
         let document: Document =
             serde_json::from_str(&text).map_err(|error| TokenError::Damaged {
                 path: self.path.clone(),
@@ -237,6 +249,12 @@ impl TokenFile {
                 path: self.path.clone(),
                 why: error.to_string(),
             })?;
+        // Nobody could read it any more, neither to let anybody in nor to revoke.
+        if is_too_long(&text) {
+            return Err(TokenError::TooMany {
+                path: self.path.clone(),
+            });
+        }
         let new = self.path.with_extension("json.new");
         let _ = fs::remove_file(&new);
         let write = || -> io::Result<()> {
@@ -247,7 +265,9 @@ impl TokenFile {
                 .open(&new)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::rename(&new, &self.path)
+            fs::rename(&new, &self.path)?;
+            // A power cut must not bring a revoked token back.
+            File::open(self.dir.path())?.sync_all()
         };
         write().map_err(self.io("write"))?;
         Ok(changed)
@@ -265,9 +285,24 @@ impl TokenFile {
             .mode(0o600)
             .open(path)
             .map_err(self.io("lock"))?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive)
-            .map_err(|errno| self.io("lock")(errno.into()))?;
-        Ok(file)
+        let began = Instant::now();
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(file),
+                Err(Errno::WOULDBLOCK) if began.elapsed() < LOCKED_FOR => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(Errno::WOULDBLOCK) => {
+                    let why = "another process has been changing it for a while; end that one";
+                    return Err(self.io("lock")(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        why,
+                    )));
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.io("lock")(errno.into())),
+            }
+        }
     }
 
     fn random<const N: usize>(&self) -> Result<[u8; N], TokenError> {
@@ -275,7 +310,7 @@ impl TokenFile {
         loop {
             match rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty()) {
                 Ok(got) if got == N => return Ok(bytes),
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.io("get random bytes for")(errno.into())),
             }
         }
@@ -285,6 +320,10 @@ impl TokenFile {
         let path = self.path.clone();
         move |source| TokenError::Io { what, path, source }
     }
+}
+
+fn is_too_long(text: &str) -> bool {
+    u64::try_from(text.len()).is_ok_and(|length| length > LARGEST)
 }
 
 fn hash(secret: &str) -> [u8; 32] {
@@ -360,6 +399,29 @@ mod tests {
             file.list(),
             Err(TokenError::Exposed { mode: 0o640, .. })
         ));
+    }
+
+    #[test]
+    fn no_more_are_written_than_can_be_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = TokenFile::of(&DataDir::at(dir.path()));
+        let (first, _) = file.create(new("first")).unwrap();
+        // As many as fit, without writing the file for each.
+        let each = serde_json::to_string_pretty(&first).unwrap().len();
+        let many = usize::try_from(LARGEST).unwrap() / (each + 100);
+        file.change(|tokens| {
+            tokens.extend(vec![first.clone(); many]);
+            Ok(())
+        })
+        .unwrap();
+        let refused = file.change(|tokens| {
+            tokens.extend(vec![first.clone(); many]);
+            Ok(())
+        });
+        assert!(matches!(refused, Err(TokenError::TooMany { .. })));
+        assert_eq!(file.list().unwrap().len(), many + 1);
+        file.revoke("first").unwrap();
+        assert_eq!(file.list().unwrap().len(), many);
     }
 
     #[test]

@@ -1,24 +1,17 @@
 //! Days without a peer, in a moment.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use cofferdam_store::outbox::{Kind, Standing};
 
 use crate::fixture::{Bench, why};
-use crate::peer::{Peer, Reply};
-
-/// An address where nobody listens now.
-fn nobody() -> std::io::Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    Ok(listener.local_addr()?.to_string())
-}
+use crate::peer::{Reply, Reserved};
 
 #[test]
 fn after_a_day_without_the_peer_everything_arrives_in_order_within_half_a_minute() {
     let bench = Bench::new().unwrap();
-    let address = nobody().unwrap();
-    let url = format!("http://{address}");
+    let nobody = Reserved::new().unwrap();
+    let url = nobody.url();
     for n in 0..60 {
         let run = format!("r{}", n % 20);
         bench.bring(&url, &run, Kind::Status, &format!("{run}-{}", n / 20));
@@ -35,7 +28,7 @@ fn after_a_day_without_the_peer_everything_arrives_in_order_within_half_a_minute
     assert!((2900..3100).contains(&attempts), "{attempts}");
     assert_eq!(bench.list(Standing::Waiting).len(), 60);
 
-    let peer = Peer::at(&address, |_, _| Reply::Status(200)).unwrap();
+    let peer = nobody.open(|_, _| Reply::Status(200)).unwrap();
     while carrier.deliver_one().unwrap().is_some() {}
     assert_eq!(
         bench.list(Standing::Delivered).len(),
@@ -61,12 +54,8 @@ fn after_a_day_without_the_peer_everything_arrives_in_order_within_half_a_minute
 #[test]
 fn after_a_week_a_message_is_given_up_and_kept() {
     let bench = Bench::new().unwrap();
-    bench.bring(
-        &format!("http://{}", nobody().unwrap()),
-        "r",
-        Kind::Result,
-        "r",
-    );
+    let nobody = Reserved::new().unwrap();
+    bench.bring(&nobody.url(), "r", Kind::Result, "r");
     let carrier = bench.carrier();
     let (mut told, mut passed, mut longest) = (String::new(), Duration::ZERO, Duration::ZERO);
     while !told.starts_with("given up") {
@@ -84,12 +73,12 @@ fn after_a_week_a_message_is_given_up_and_kept() {
 #[test]
 fn a_clock_that_jumps_years_ahead_loses_nothing() {
     let bench = Bench::new().unwrap();
-    let address = nobody().unwrap();
-    bench.bring(&format!("http://{address}"), "r", Kind::Result, "r");
+    let nobody = Reserved::new().unwrap();
+    bench.bring(&nobody.url(), "r", Kind::Result, "r");
     bench.advance(Duration::from_secs(56 * 365 * 86_400));
     let carrier = bench.carrier();
     assert!(why(carrier.deliver_one().unwrap()).starts_with("retry: "));
-    let _peer = Peer::at(&address, |_, _| Reply::Status(200)).unwrap();
+    let _peer = nobody.open(|_, _| Reply::Status(200)).unwrap();
     bench.advance_to_next();
     assert_eq!(why(carrier.deliver_one().unwrap()), "delivered: 200");
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -57,16 +58,48 @@ pub(crate) struct Peer {
     gone: Arc<AtomicBool>,
 }
 
-impl Peer {
-    pub(crate) fn new(script: impl Fn(usize, &Seen) -> Reply + Send + Sync + 'static) -> Self {
-        Self::at("127.0.0.1:0", script).unwrap_or_else(|error| no_peer(&error))
+/// An address where nobody listens yet. It is held meanwhile: a port that was let go may be anybody's.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    socket: OwnedFd,
+    address: SocketAddr,
+}
+
+impl Reserved {
+    pub(crate) fn new() -> io::Result<Self> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+        let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = SocketAddr::try_from(getsockname(&socket)?)?;
+        Ok(Self { socket, address })
     }
 
-    pub(crate) fn at(
-        address: &str,
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// From now on somebody listens.
+    pub(crate) fn open(
+        self,
+        script: impl Fn(usize, &Seen) -> Reply + Send + Sync + 'static,
+    ) -> io::Result<Peer> {
+        rustix::net::listen(&self.socket, 128)?;
+        Peer::on(TcpListener::from(self.socket), script)
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(script: impl Fn(usize, &Seen) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let peer = listener.and_then(|listener| Self::on(listener, script));
+        peer.unwrap_or_else(|error| no_peer(&error))
+    }
+
+    fn on(
+        listener: TcpListener,
         script: impl Fn(usize, &Seen) -> Reply + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
         let peer = Self {
             address: listener.local_addr()?,
             book: Arc::default(),
@@ -103,7 +136,7 @@ impl Peer {
     /// Waits until it has seen so many requests.
     pub(crate) fn wait_for(&self, requests: usize) -> Vec<Seen> {
         let seen = lock(&self.book.seen);
-        let limit = Duration::from_secs(20);
+        let limit = Duration::from_secs(60);
         let waited = self
             .book
             .more

@@ -1,20 +1,14 @@
 //! SIGKILL and SIGTERM of a daemon that has promised something: what waits is run by the next one, what is owed to a control plane is told by it, and nothing is told under two names.
 
 use std::io::Read as _;
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::peer::{Peer, Reply, Seen};
+use super::peer::{Peer, Reply, Reserved, Seen};
 use super::{Daemon, Outcome};
-
-/// An address at which nobody listens until somebody does.
-fn free_address() -> Outcome<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
-}
 
 fn killed(daemon: Daemon) -> Outcome<()> {
     daemon.signal(Signal::KILL)?;
@@ -66,11 +60,11 @@ fn until_taken(peer: &Peer, path: &str) -> Outcome<Vec<Seen>> {
         if !taken(&seen, path).is_empty() {
             return Ok(seen);
         }
-        if began.elapsed() > Duration::from_secs(30) {
+        if began.elapsed() > Duration::from_secs(60) {
             let lines: Vec<_> = seen.iter().map(|seen| &seen.line).collect();
             return Err(format!("{path} was not taken: {lines:?}").into());
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -81,8 +75,8 @@ fn files_in(dir: &Path) -> usize {
 #[test]
 fn a_result_survives_a_kill_between_the_end_and_its_delivery() -> Outcome<()> {
     let dir = tempfile::tempdir()?;
-    let address = free_address()?;
-    let plane = format!("http://{address}");
+    let nobody = Reserved::new()?;
+    let plane = nobody.url();
     let token = dir.path().join("token");
     std::fs::write(&token, "s3cret\n")?;
     let token = token.display().to_string();
@@ -108,7 +102,7 @@ fn a_result_survives_a_kill_between_the_end_and_its_delivery() -> Outcome<()> {
     })?;
     killed(daemon)?;
     drop(going_on);
-    let peer = Peer::at(&address, |_, _| Reply::Status(200))?;
+    let peer = nobody.open(|_, _| Reply::Status(200))?;
     let _daemon = Daemon::start(dir.path(), &arguments)?;
     let result = "/internal/executions/e1/result";
     let crashed = "/internal/executions/e2/result";
@@ -189,7 +183,7 @@ fn what_waits_survives_sigkill_with_its_name_its_place_and_its_deadline() -> Out
     drop((waiting, gone));
     // It passes while nobody is there.
     while submitted.elapsed() < Duration::from_millis(3100) {
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(5));
     }
     let daemon = Daemon::start(dir.path(), &arguments)?;
     let ended = |id: &str| {
@@ -330,7 +324,7 @@ fn kills_at_any_moment_leave_every_result_told_under_one_key() -> Outcome<()> {
         };
         let (began, before) = (Instant::now(), told());
         while told() < before + most && began.elapsed() < Duration::from_secs(5) {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(5));
         }
         killed(daemon)?;
     }

@@ -58,7 +58,7 @@ pub(crate) struct FrontDoor {
 
 /// Between attempts at what a server that is away cannot do.
 const AGAIN: Duration = Duration::from_millis(200);
-/// After its deadline a run may still be on its way here for this long; then it is canceled, and after as long again it is given up.
+/// For as long a server that is away is waited for where no deadline says otherwise. After its deadline a run may still be on its way here for this long; then it is canceled, and after as long again it is given up.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// For what is of use and need not be.
@@ -125,7 +125,7 @@ impl FrontDoor {
             submitted = self.submit(work, live, &job) => submitted,
             () = live.cancel.asked() => {
                 // It may be there all the same.
-                return match self.until_heard(|| self.fleet.cancel(&job)).await {
+                return match until_heard(Instant::now() + GRACE, || self.fleet.cancel(&job)).await {
                     Ok(()) => self.awaited(work, live, &job, place, began).await,
                     Err(_) => Away::Canceled,
                 };
@@ -153,7 +153,7 @@ impl FrontDoor {
     async fn submit(&self, work: &Work, live: &Live, job: &str) -> Result<(), Away> {
         if let Some(why) = self.unfit(work, live) {
             // What an earlier daemon put there may have ended in time.
-            let known = self.until_heard(|| self.fleet.job_record(job)).await;
+            let known = until_heard(soon(live), || self.fleet.job_record(job)).await;
             return known.map(drop).map_err(|error| match error {
                 FleetError::NoSuchJob { .. } => why,
                 other => Away::Failed(fault(&other)),
@@ -207,7 +207,7 @@ impl FrontDoor {
     ) -> Away {
         let mut coordinator = Coordinator::new(&self.fleet, self.trust.clone());
         // One whose deadline passed while nobody waited for it may have been answered.
-        let until = live.deadline.max(Instant::now()) + GRACE;
+        let until = soon(live);
         let mut is_canceled = false;
         let record = async {
             let mut ended = std::pin::pin!(coordinator.wait_for(job));
@@ -215,7 +215,7 @@ impl FrontDoor {
             let mut canceled = std::pin::pin!(async {
                 live.cancel.asked().await;
                 // Whatever it says: it has ended then, or will have.
-                let _ = self.until_heard(|| self.fleet.cancel(job)).await;
+                let _ = until_heard(until + GRACE, || self.fleet.cancel(job)).await;
             });
             let mut is_taken = false;
             loop {
@@ -230,7 +230,7 @@ impl FrontDoor {
             }
         };
         let stop = async {
-            let _ = self.until_heard(|| self.fleet.cancel(job)).await;
+            let _ = until_heard(until + GRACE, || self.fleet.cancel(job)).await;
         };
         let record = match by(until, GRACE, record, stop).await {
             Some(Ok(record)) => record,
@@ -275,27 +275,30 @@ impl FrontDoor {
         place: Place<'_>,
     ) -> Result<Finished, Fault> {
         // Whoever wrote the end may trust workers that we do not.
+        let until = soon(live);
         let published = loop {
             match coordinator.verified(record).await {
-                Err(FleetError::Talk { .. }) => tokio::time::sleep(AGAIN).await,
+                Err(FleetError::Talk { .. }) if Instant::now() < until => {
+                    tokio::time::sleep(AGAIN).await;
+                }
                 other => break other,
             }
         };
         let published = published
             .map_err(|error| unbelieved(&error))?
             .ok_or_else(|| Fault::internal("a job that was agreed on has no answer"))?;
-        let envelope = self.fetched(&published.envelope, LARGEST).await?;
+        let envelope = self.fetched(&published.envelope, LARGEST, until).await?;
         let envelope: ResultEnvelope = serde_json::from_slice(&envelope)
             .map_err(|error| Fault::coded(ErrorCode::EnvelopeInvalid, error.to_string()))?;
         let more = published.more.as_ref();
         let more = more.ok_or_else(|| Fault::internal("an answer has no record"))?;
-        let more = self.fetched(more, LARGEST_RECORD).await?;
+        let more = self.fetched(more, LARGEST_RECORD, until).await?;
         let mut brought: Brought = serde_json::from_slice(&more).map_err(|error| {
             let detail = format!("what a worker sent cannot be read: {error}");
             Fault::coded(ErrorCode::EnvelopeInvalid, detail)
         })?;
         brought.hold_to(place.kept.artifacts);
-        self.keep_files(&brought, &published, place).await?;
+        self.keep_files(&brought, &published, place, until).await?;
         let mut finished = brought.finished();
         finished.record.run_id = live.id.to_string();
         let name = envelope.worker_id.clone();
@@ -310,8 +313,9 @@ impl FrontDoor {
         brought: &Brought,
         published: &Published,
         place: Place<'_>,
+        until: Instant,
     ) -> Result<(), Fault> {
-        let files = self.until_heard(|| self.fleet.files_of(published)).await;
+        let files = until_heard(until, || self.fleet.files_of(published)).await;
         let files = files.map_err(|error| unbelieved(&error))?;
         let lies: HashMap<String, &Carried> = files
             .iter()
@@ -328,28 +332,40 @@ impl FrontDoor {
                 return Err(Fault::coded(ErrorCode::EnvelopeInvalid, detail));
             };
             // Its digest is checked on the way, and its size, which is what it was let in by.
-            let contents = self.until_heard(|| self.fleet.fetch_exactly(carried, bytes));
+            let contents = until_heard(until, || self.fleet.fetch_exactly(carried, bytes));
             let contents = contents.await.map_err(|error| unbelieved(&error))?;
             objects.put(&contents)?;
         }
         Ok(())
     }
 
-    async fn fetched(&self, carried: &Carried, most: usize) -> Result<Vec<u8>, Fault> {
-        let fetched = self.until_heard(|| self.fleet.fetch_at_most(carried, most));
+    async fn fetched(
+        &self,
+        carried: &Carried,
+        most: usize,
+        until: Instant,
+    ) -> Result<Vec<u8>, Fault> {
+        let fetched = until_heard(until, || self.fleet.fetch_at_most(carried, most));
         fetched.await.map_err(|error| unbelieved(&error))
     }
+}
 
-    /// A server that is away is waited for.
-    async fn until_heard<T, F: Future<Output = Result<T, FleetError>>>(
-        &self,
-        ask: impl Fn() -> F,
-    ) -> Result<T, FleetError> {
-        loop {
-            match ask().await {
-                Err(FleetError::Talk { .. }) => tokio::time::sleep(AGAIN).await,
-                other => return other,
+/// When a server that does not come back is no longer waited for. One whose deadline passed while nobody looked gets as much time as any other.
+fn soon(live: &Live) -> Instant {
+    live.deadline.max(Instant::now()) + GRACE
+}
+
+/// A server that is away is waited for until then.
+async fn until_heard<T, F: Future<Output = Result<T, FleetError>>>(
+    until: Instant,
+    ask: impl Fn() -> F,
+) -> Result<T, FleetError> {
+    loop {
+        match ask().await {
+            Err(FleetError::Talk { .. }) if Instant::now() < until => {
+                tokio::time::sleep(AGAIN).await;
             }
+            other => return other,
         }
     }
 }
@@ -491,6 +507,33 @@ mod tests {
             };
             assert_eq!(came_to(outcome, when), came, "{outcome:?} {when:?}");
         }
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_waited_for_and_not_for_ever() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let asked = std::cell::Cell::new(0);
+            let third = || {
+                asked.set(asked.get() + 1);
+                ready(match asked.get() {
+                    3 => Ok(asked.get()),
+                    _ => Err(FleetError::Talk {
+                        what: "ask",
+                        why: "away".to_owned(),
+                    }),
+                })
+            };
+            let now = Instant::now();
+            let given_up = until_heard(now, third).await;
+            assert!(matches!(given_up, Err(FleetError::Talk { .. })));
+            assert_eq!(asked.get(), 1);
+            let heard = until_heard(now + Duration::from_secs(600), third).await;
+            assert!(matches!(heard, Ok(3)));
+        });
     }
 
     #[test]

@@ -160,17 +160,21 @@ impl Workplace {
         let trouble = |errno: rustix::io::Errno| Fault::internal(errno.to_string());
         let (done, tell_done) = rustix::pipe::pipe_with(flags).map_err(trouble)?;
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let watch = || {
                 let mut fds = [
                     PollFd::new(cancel, PollFlags::IN),
                     PollFd::new(&done, PollFlags::IN),
                 ];
-                while rustix::event::poll(&mut fds, None).is_err() {}
+                while rustix::event::poll(&mut fds, None) == Err(rustix::io::Errno::INTR) {}
                 let is_asked = fds.first().is_some_and(|fd| !fd.revents().is_empty());
                 if is_asked {
                     live.cancel.ask();
                 }
-            });
+            };
+            std::thread::Builder::new()
+                .name("cancel".to_owned())
+                .spawn_scoped(scope, watch)
+                .map_err(|error| Fault::internal(format!("no thread can be started: {error}")))?;
             let place = Place {
                 dir: self.archive.dir(),
                 kept: self.archive.kept(),

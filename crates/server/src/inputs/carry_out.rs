@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_contract::ending::{Ending, StopCause, Stream};
+use cofferdam_contract::ending::{Ending, SetupFailure, SetupFailureKind, StopCause, Stream};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::{CapturedStream, FinishedRun, RunRecord};
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
@@ -83,6 +83,7 @@ pub(crate) fn carry_out(
     let mut left = inputs.output.get();
     let mut outcomes = Vec::with_capacity(inputs.each.len());
     let mut stopped: Option<StopCause> = None;
+    let mut fault: Option<SetupFailure> = None;
     for input in &inputs.each {
         stopped = stopped.or_else(|| no_more(left, inputs, live));
         if let Some(cause) = &stopped {
@@ -93,8 +94,9 @@ pub(crate) fn carry_out(
         let result = match run_one(work, input, left, live, place, private) {
             Ok(result) => result,
             // What ran before it stays a result.
-            Err(fault) if !outcomes.is_empty() => {
-                let why = fault.detail;
+            Err(failed) if !outcomes.is_empty() => {
+                let why = failed.detail;
+                fault.get_or_insert_with(|| never_started(outcomes.len(), &why));
                 outcomes.push(InputOutcome::NotRun { why });
                 continue;
             }
@@ -106,7 +108,7 @@ pub(crate) fn carry_out(
         }
         outcomes.push(InputOutcome::Ran(Box::new(result)));
     }
-    let record = together(live, &outcomes, stopped, started_at);
+    let record = together(live, &outcomes, stopped, fault, started_at);
     Ok((record, outcomes))
 }
 
@@ -190,10 +192,36 @@ impl InputResult {
     }
 }
 
+/// Of all together: well only where each was run and ended well.
+fn ending_of<'a>(
+    mut each: impl Iterator<Item = &'a Ending>,
+    fault: Option<SetupFailure>,
+    stopped: Option<StopCause>,
+) -> Ending {
+    let well = Ending::Exited { code: 0 };
+    match (each.find(|ending| **ending != well), fault, stopped) {
+        (Some(ending), _, _) => ending.clone(),
+        // It came before whatever stopped the rest.
+        (None, Some(fault), _) => Ending::NeverStarted(fault),
+        (None, None, Some(cause)) => Ending::Stopped(cause),
+        (None, None, None) => well,
+    }
+}
+
+fn never_started(index: usize, why: &str) -> SetupFailure {
+    SetupFailure {
+        kind: SetupFailureKind::Sandbox,
+        step: format!("inputs[{index}]"),
+        message: format!("inputs[{index}] could not be run: {why}"),
+        errno: None,
+    }
+}
+
 fn together(
     live: &Live,
     outcomes: &[InputOutcome],
     stopped: Option<StopCause>,
+    fault: Option<SetupFailure>,
     started_at: Timestamp,
 ) -> RunRecord {
     let records = || {
@@ -202,15 +230,7 @@ fn together(
             InputOutcome::NotRun { .. } => None,
         })
     };
-    let well = Ending::Exited { code: 0 };
-    let badly = records()
-        .map(|record| &record.ending)
-        .find(|ending| **ending != well);
-    let ending = match (badly, stopped) {
-        (Some(ending), _) => ending.clone(),
-        (None, Some(cause)) => Ending::Stopped(cause),
-        (None, None) => well,
-    };
+    let ending = ending_of(records().map(|record| &record.ending), fault, stopped);
     let first = records().next();
     let mut record = RunRecord::new(FinishedRun {
         run_id: live.id.to_string(),
@@ -235,4 +255,33 @@ fn together(
     // Of the first, which says it of all of them: each began anew.
     record.determinism = first.and_then(|record| record.determinism.clone());
     record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_together_ended_well_only_where_each_was_run_and_did() {
+        let well = Ending::Exited { code: 0 };
+        let badly = Ending::Exited { code: 3 };
+        let fault = || Some(never_started(1, "no control groups"));
+        let canceled = || Some(StopCause::Canceled);
+        let of = |each: &[Ending], fault, stopped| ending_of(each.iter(), fault, stopped);
+        let (one, two) = ([well.clone()], [well.clone(), badly.clone()]);
+        assert_eq!(of(&one, None, None), well);
+        assert_eq!(of(&two, None, canceled()), badly);
+        assert_eq!(of(&two, fault(), None), badly);
+        assert_eq!(
+            of(&one, None, canceled()),
+            Ending::Stopped(StopCause::Canceled)
+        );
+        let Ending::NeverStarted(failure) = of(&one, fault(), canceled()) else {
+            panic!("an input that could not be run");
+        };
+        assert_eq!(
+            failure.message,
+            "inputs[1] could not be run: no control groups"
+        );
+    }
 }

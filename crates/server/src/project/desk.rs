@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
-use cofferdam_contract::units::Bytes;
 use cofferdam_engine::pipeline::Recording;
 use cofferdam_project::report::Counts;
 use cofferdam_store::journal::Journal;
@@ -16,11 +15,10 @@ use cofferdam_workshop::{Begun, Watcher, WorkError};
 
 use super::Progress;
 use crate::archive;
+use crate::kept::JOURNAL;
 use crate::live::Live;
 use crate::work::Place;
 
-/// As much as the engine gives the journal of a run.
-const JOURNAL: Bytes = Bytes::new(64 << 20);
 /// Of each stream, for the answer; the history has more.
 const ANSWERED: usize = 1 << 20;
 

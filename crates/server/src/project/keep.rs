@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::record::RunRecord;
+use cofferdam_contract::units::Bytes;
 use cofferdam_engine::pipeline::Secrets;
 use cofferdam_project::diagnostic::{self, Diagnostic};
 use cofferdam_project::report;
 use cofferdam_project::{Action, Beneath};
 use cofferdam_store::RunId;
-use cofferdam_store::collect::{self, Collected};
+use cofferdam_store::collect::{self, ArtifactLimits, Collected};
 use cofferdam_store::journal::Journal;
 use cofferdam_store::model::{Closing, LeftOut, StreamSeen};
 use cofferdam_store::objects::Objects;
@@ -40,14 +41,16 @@ pub(super) fn files(
     place: Place<'_>,
 ) -> Collected {
     let mut all = Collected::default();
-    if place.kept.artifacts.is_none() {
+    let Some(limits) = place.kept.artifacts else {
         return all;
-    }
+    };
+    // For all directories together.
+    let until = Instant::now() + COLLECTING;
     let wrote = reports(outcome, desk, place).and_then(|dir| {
         let held = Beneath::open(dir.path())
             .and_then(|top| top.dir(REPORTS))
             .map_err(|error| Fault::internal(format!("cannot read reports: {error}")))?;
-        collect_under(held.as_fd(), REPORTS, desk, place)
+        collect_under(held.as_fd(), REPORTS, desk, place, limits, until)
     });
     match wrote {
         Ok(collected) => add(&mut all, collected),
@@ -58,7 +61,14 @@ pub(super) fn files(
         // The project's own code ran here: nothing is followed on the way.
         let held = Beneath::open(root).and_then(|top| top.dir(path));
         match held {
-            Ok(held) => match collect_under(held.as_fd(), path, desk, place) {
+            Ok(held) => match collect_under(
+                held.as_fd(),
+                path,
+                desk,
+                place,
+                rest_of(limits, &all),
+                until,
+            ) {
                 Ok(collected) => add(&mut all, collected),
                 Err(fault) => left_out(&mut all, path, &fault.detail),
             },
@@ -106,12 +116,13 @@ fn collect_under(
     path: &str,
     desk: &Desk,
     place: Place<'_>,
+    limits: ArtifactLimits,
+    until: Instant,
 ) -> Result<Collected, Fault> {
-    let until = Instant::now() + COLLECTING;
     let scanner = Secrets(desk.rules());
     let give_up = || Instant::now() >= until;
     let rules = collect::Rules {
-        limits: place.kept.artifacts.unwrap_or_default(),
+        limits,
         scanner: Some(&scanner),
         give_up: Some(&give_up),
     };
@@ -129,17 +140,27 @@ fn collect_under(
     Ok(collected)
 }
 
-fn add(all: &mut Collected, more: Collected) {
-    for artifact in more.artifacts {
-        // One directory inside another, both asked for.
-        if all
-            .artifacts
-            .iter()
-            .all(|known| known.path != artifact.path)
-        {
-            all.artifacts.push(artifact);
-        }
+/// The limits are the run's, not each directory's.
+fn rest_of(limits: ArtifactLimits, kept: &Collected) -> ArtifactLimits {
+    let bytes: u64 = kept.artifacts.iter().map(|artifact| artifact.bytes).sum();
+    let files = u64::try_from(kept.artifacts.len()).unwrap_or(u64::MAX);
+    ArtifactLimits {
+        per_run: Bytes::new(limits.per_run.get().saturating_sub(bytes)),
+        files: limits.files.saturating_sub(files),
+        ..limits
     }
+}
+
+fn add(all: &mut Collected, more: Collected) {
+    let known: BTreeSet<String> = all
+        .artifacts
+        .iter()
+        .map(|artifact| artifact.path.clone())
+        .collect();
+    // One directory inside another, both asked for.
+    let new = more.artifacts.into_iter();
+    all.artifacts
+        .extend(new.filter(|artifact| !known.contains(&artifact.path)));
     all.left_out.extend(more.left_out);
 }
 
@@ -194,4 +215,44 @@ pub(super) fn close(
         determinism: None,
     };
     journal.finish(closing).err().map(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use cofferdam_store::model::{Artifact, ArtifactKind, Digest};
+
+    use super::*;
+
+    fn kept(path: &str, bytes: u64) -> Collected {
+        let artifact = Artifact {
+            path: path.to_owned(),
+            bytes,
+            digest: Digest::of(b""),
+            media_type: "text/plain".to_owned(),
+            kind: ArtifactKind::Added,
+            mode: 0o644,
+        };
+        Collected {
+            artifacts: vec![artifact],
+            ..Collected::default()
+        }
+    }
+
+    #[test]
+    fn what_was_kept_of_one_directory_is_not_there_for_the_next() {
+        let limits = ArtifactLimits {
+            per_run: Bytes::new(100),
+            files: 3,
+            ..ArtifactLimits::default()
+        };
+        let mut all = kept("a/x", 60);
+        add(&mut all, kept("a/x", 60));
+        assert_eq!(all.artifacts.len(), 1);
+        let rest = rest_of(limits, &all);
+        assert_eq!((rest.per_run, rest.files), (Bytes::new(40), 2));
+        add(&mut all, kept("b/x", 70));
+        let rest = rest_of(limits, &all);
+        assert_eq!((rest.per_run, rest.files), (Bytes::new(0), 1));
+        assert_eq!(rest.per_file, limits.per_file);
+    }
 }

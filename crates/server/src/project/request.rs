@@ -178,22 +178,32 @@ impl ProjectRequest {
         if self.retries > 0 && self.repeat > 1 {
             bad("repeat", "", "is given beside retries; give one of them");
         }
-        let texts = [&self.task, &self.filter, &self.git_ref];
-        let texts = texts
-            .into_iter()
-            .flatten()
-            .chain(&self.only)
-            .chain(&self.args);
-        for text in texts.filter(|text| text.len() > LONGEST || text.contains('\0')) {
-            let shown: String = text.chars().take(100).collect();
-            bad("", &shown, "is too long or holds a NUL byte");
+        let texts = [
+            ("task", self.task.as_slice()),
+            ("filter", self.filter.as_slice()),
+            ("ref", self.git_ref.as_slice()),
+            ("only", self.only.as_slice()),
+            ("args", self.args.as_slice()),
+        ];
+        for (field, texts) in texts {
+            let is_bad = |text: &&String| text.len() > LONGEST || text.contains('\0');
+            for text in texts.iter().filter(is_bad) {
+                let shown: String = text.chars().take(100).collect();
+                let fix = format!("use at most {LONGEST} bytes, and no NUL byte");
+                bad(field, &shown, &fix);
+            }
         }
         for name in self.git_ref.iter().filter(|name| name.starts_with('-')) {
             bad("ref", name, "is no name of a branch or a tag");
         }
-        let lists = [&self.only, &self.keep, &self.args];
-        if lists.iter().any(|list| list.len() > MOST_NAMES) {
-            bad("only, keep, args", "", "name too many; name at most 100");
+        let lists = [
+            ("only", self.only.len()),
+            ("keep", self.keep.len()),
+            ("args", self.args.len()),
+        ];
+        for (field, count) in lists.into_iter().filter(|(_, count)| *count > MOST_NAMES) {
+            let fix = format!("is too many; name at most {MOST_NAMES}");
+            bad(field, &count.to_string(), &fix);
         }
         for path in &self.keep {
             problems.extend(workspace::problem("project.keep", path));

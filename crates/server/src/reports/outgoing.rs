@@ -231,7 +231,12 @@ impl Reports {
         let execution = live.about().execution();
         let report = StatusReport::Running { started_at: at };
         let message = plane.status(&execution, &report);
-        self.put(outgoing, of_run(live.id, Some(phase.headers()), message));
+        // Once: its result says the same and more, and a full outbox must not keep it from being run.
+        if let Ok(mut message) = of_run(live.id, Some(phase.headers()), message)
+            && let Err(error) = outgoing.keep(&mut message)
+        {
+            tracing::warn!(%error, run = message.run, "that a run has begun is not told");
+        }
         outgoing.heart.add(live.id, execution);
     }
 
@@ -350,36 +355,19 @@ impl Reports {
         };
         let mut tries: u32 = 0;
         loop {
-            let kept = outgoing.outbox.enqueue(message.clone(), Timestamp::now());
-            outgoing.look();
-            match kept {
-                Ok(Enqueued::New(_)) => return Told::Yes,
-                Ok(Enqueued::Known(id)) => {
-                    let owner = outgoing.outbox.run_of(id).ok().flatten();
-                    let own_key = format!("{}:{}", message.idempotency_key, message.run);
-                    let is_other = owner.is_some_and(|owner| owner != message.run);
-                    if !is_other || message.idempotency_key.ends_with(&message.run) {
-                        return Told::Yes;
-                    }
-                    // Another run under the same name: its report is a message of its own.
-                    message.idempotency_key = own_key;
-                }
-                Err(StoreError::Invalid { why, .. }) => {
-                    tracing::error!(run = message.run, why, "a report cannot be kept");
-                    return Told::Yes;
-                }
-                Err(error) => {
-                    if self.is_stopping() || self.starting.load(Ordering::Acquire) {
-                        tracing::error!(%error, run = message.run, "a report waits for the next start");
-                        return Told::NotYet;
-                    }
-                    if tries.is_multiple_of(50) {
-                        tracing::error!(%error, run = message.run, "a report cannot be kept yet; its run waits");
-                    }
-                    tries += 1;
-                    outgoing.outbox.wait(outgoing.outbox.rung(), KEEP_AGAIN);
-                }
+            let seen = outgoing.outbox.rung();
+            let Err(error) = outgoing.keep(&mut message) else {
+                return Told::Yes;
+            };
+            if self.is_stopping() || self.starting.load(Ordering::Acquire) {
+                tracing::error!(%error, run = message.run, "a report waits for the next start");
+                return Told::NotYet;
             }
+            if tries.is_multiple_of(50) {
+                tracing::error!(%error, run = message.run, "a report cannot be kept yet; its run waits");
+            }
+            tries += 1;
+            outgoing.outbox.wait(seen, KEEP_AGAIN);
         }
     }
 
@@ -394,6 +382,32 @@ impl Reports {
 }
 
 impl Outgoing {
+    /// One try. What can never be kept is told to the operator and counts as kept.
+    fn keep(&self, message: &mut Message) -> Result<(), StoreError> {
+        loop {
+            let kept = self.outbox.enqueue(message.clone(), Timestamp::now());
+            self.look();
+            match kept {
+                Ok(Enqueued::New(_)) => return Ok(()),
+                Ok(Enqueued::Known(id)) => {
+                    let owner = self.outbox.run_of(id)?;
+                    let is_other = owner.is_some_and(|owner| owner != message.run);
+                    if !is_other || message.idempotency_key.ends_with(&message.run) {
+                        return Ok(());
+                    }
+                    // Another run under the same name: its report is a message of its own.
+                    message.idempotency_key =
+                        format!("{}:{}", message.idempotency_key, message.run);
+                }
+                Err(StoreError::Invalid { why, .. }) => {
+                    tracing::error!(run = message.run, why, "a report cannot be kept");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn heartbeat(&self, run: RunId, execution: &str) {
         let Some(plane) = &self.plane else {
             return;

@@ -8,12 +8,12 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use cofferdam_contract::ending::Stream;
-use cofferdam_contract::record::CapturedStream;
+use cofferdam_contract::record::{CapturedStream, Encoding};
 use cofferdam_store::log::Chunk;
 use cofferdam_store::model::{Artifact, Outcome as StoredOutcome};
 use cofferdam_store::objects::Objects;
 use cofferdam_store::{RunId, StoreError};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -94,11 +94,9 @@ pub(super) async fn logs(
             Ok(room.bytes(bytes, "text/plain; charset=utf-8"))
         }
         Format::Json => {
-            let make = move || {
-                let pieces: Vec<Value> = chunks.iter().map(piece).collect();
-                json!({ "run_id": run.to_string(), "pieces": pieces })
-            };
-            room.json(StatusCode::OK, make).await
+            let run_id = run.to_string();
+            room.json(StatusCode::OK, move || LogsView { run_id, chunks })
+                .await
         }
     }
 }
@@ -123,14 +121,32 @@ async fn written(app: &Arc<App>, asked: &Asked) -> Result<usize, Fault> {
     }
 }
 
-fn piece(chunk: &Chunk) -> Value {
-    let captured = CapturedStream::whole(&chunk.bytes);
-    json!({
-        "stream": chunk.stream.to_string(),
-        "at_ms": chunk.at_micros as f64 / 1000.0,
-        "data": captured.data,
-        "encoding": captured.encoding,
-    })
+/// What a run wrote. There may be millions of pieces of a few bytes each: none is made before it is written into the answer.
+#[derive(Debug, Serialize)]
+struct LogsView {
+    run_id: String,
+    #[serde(rename = "pieces", serialize_with = "one_by_one")]
+    chunks: Vec<Chunk>,
+}
+
+#[derive(Debug, Serialize)]
+struct PieceView {
+    stream: String,
+    at_ms: f64,
+    data: String,
+    encoding: Encoding,
+}
+
+fn one_by_one<S: Serializer>(chunks: &[Chunk], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(chunks.iter().map(|chunk| {
+        let captured = CapturedStream::whole(&chunk.bytes);
+        PieceView {
+            stream: chunk.stream.to_string(),
+            at_ms: chunk.at_micros as f64 / 1000.0,
+            data: captured.data,
+            encoding: captured.encoding,
+        }
+    }))
 }
 
 /// The last lines, whichever chunks they lie in. A last line without its end counts as one.
@@ -309,6 +325,27 @@ mod tests {
         kept.iter()
             .map(|chunk| String::from_utf8_lossy(&chunk.bytes).into_owned())
             .collect()
+    }
+
+    #[test]
+    fn each_piece_says_where_it_came_from_and_when() {
+        let chunk = |stream, at_micros, bytes: &[u8]| Chunk {
+            stream,
+            at_micros,
+            bytes: bytes.to_vec(),
+        };
+        let logs = LogsView {
+            run_id: "r".to_owned(),
+            chunks: vec![
+                chunk(Stream::Stdout, 1500, b"a\n"),
+                chunk(Stream::Stderr, 2000, b"\xff"),
+            ],
+        };
+        let expected = json!({"run_id": "r", "pieces": [
+            {"stream": "stdout", "at_ms": 1.5, "data": "a\n", "encoding": "utf-8"},
+            {"stream": "stderr", "at_ms": 2.0, "data": "/w==", "encoding": "base64"},
+        ]});
+        assert_eq!(json!(logs), expected);
     }
 
     #[test]

@@ -163,10 +163,11 @@ pub(super) async fn batch(
         Err(_) => (app.answers.room(0).await?, 0),
     };
     let made = Arc::clone(&app);
-    room.json(status, move || {
-        batch_answer(&made, taken, left, &request_id)
-    })
-    .await
+    // However small it is: what is remembered no more is read from the disk.
+    let making = move || batch_answer(&made, taken, left, &request_id);
+    let answer = tokio::task::spawn_blocking(making).await;
+    let answer = answer.map_err(|_| Fault::internal("a fault of the daemon; its log says more"))?;
+    room.json(status, move || answer).await
 }
 
 /// In the order of the requests. After `left` bytes of output, the rest is left where it is.
@@ -267,7 +268,7 @@ pub(super) async fn payload(
 }
 
 async fn envelope(
-    sealed: Sealed,
+    sealed: Arc<Sealed>,
     ended: Arc<Ended>,
     room: AnswerRoom,
     id: String,

@@ -8,8 +8,8 @@ use cofferdam_server::Config;
 use cofferdam_server::config::{Callbacks, TokenSource};
 use serde_json::{Value, json};
 
-use crate::peer::{Peer, Reply, Seen};
-use crate::support::{Daemon, JSON, Outcome};
+use crate::peer::{Peer, Reply, Reserved, Seen};
+use crate::support::{AGAIN, Daemon, JSON, Outcome, PATIENCE};
 
 const SECRET: &str = "plane-s3cret";
 
@@ -56,12 +56,25 @@ fn until_taken(peer: &Peer, path: &str, times: usize) -> Outcome<Vec<Seen>> {
         if taken.count() >= times {
             return Ok(seen);
         }
-        if began.elapsed() > Duration::from_secs(20) {
+        if began.elapsed() > PATIENCE {
             let lines: Vec<_> = seen.iter().map(|seen| &seen.line).collect();
             return Err(format!("{path} was not taken {times} times: {lines:?}").into());
         }
-        std::thread::yield_now();
+        std::thread::sleep(AGAIN);
     }
+}
+
+/// What a daemon that has ended leaves in its outbox is brought by the next one: on a busy machine its farewell may be too short.
+fn by_the_next_daemon(daemon: &Daemon, peer: &Peer, paths: &[&str]) -> Outcome<Vec<Seen>> {
+    let mut config = Config::new(cofferdam_store::DataDir::at(daemon.dir.path().join("data")));
+    config.listen.set_port(0);
+    report_to(&mut config, &peer.url());
+    let running = cofferdam_server::Server::start(config)?;
+    for path in paths {
+        until_taken(peer, path, 1)?;
+    }
+    running.stop();
+    Ok(peer.seen())
 }
 
 fn path_of(seen: &Seen) -> &str {
@@ -137,10 +150,9 @@ fn a_run_is_reported_from_its_start_to_its_artifacts() -> Outcome<()> {
     assert_eq!(ready["pod_name"], "pod-7");
     assert_eq!(ready["executor_port"], daemon.address.port());
     daemon.running.take().ok_or("not running")?.stop();
-    let seen = peer.seen();
-    let exited = seen
-        .iter()
-        .find(|seen| path_of(seen).ends_with("/container_exited"));
+    let path = "/internal/sessions/sess_0123456789abcdef/container_exited";
+    let seen = by_the_next_daemon(&daemon, &peer, &[path])?;
+    let exited = seen.iter().find(|seen| path_of(seen) == path);
     let exited = exited.ok_or("its end was not told")?;
     assert_eq!(body(exited)["exit_reason"], "normal");
     let bearer = format!("Bearer {SECRET}");
@@ -157,21 +169,28 @@ fn a_run_that_goes_on_says_so_and_stops_saying_so() -> Outcome<()> {
     let daemon = started(&peer, |config| {
         config.callbacks.heartbeat = Duration::from_millis(150);
     })?;
-    let run = json!({"command": ["sleep", "1"], "execution_id": "slow"});
-    daemon.post("/v1/runs", &run)?;
-    let seen = until_taken(&peer, "/internal/executions/slow/result", 1)?;
+    let run = json!({"command": ["sleep", "60"], "execution_id": "slow", "wait": false});
+    let run = daemon.post("/v1/runs", &run)?;
+    until_taken(&peer, "/internal/executions/slow/heartbeat", 2)?;
+    let path = run.header("location").ok_or("refused")?;
+    daemon.send("DELETE", path, &[], b"")?;
+    until_taken(&peer, "/internal/executions/slow/result", 1)?;
+    // Whatever would still come of it has come by the end of another.
+    let next = json!({"command": ["sleep", "1"], "execution_id": "next"});
+    daemon.post("/v1/runs", &next)?;
+    let seen = until_taken(&peer, "/internal/executions/next/result", 1)?;
     let of_run: Vec<_> = seen
         .iter()
         .map(path_of)
         .filter(|path| path.contains("/slow/"))
         .collect();
-    let beats = of_run
-        .iter()
-        .filter(|path| path.ends_with("/heartbeat"))
-        .count();
-    // A newer one replaces one that could not be sent in time.
-    assert!((2..=7).contains(&beats), "{of_run:?}");
-    assert_eq!(of_run.last(), Some(&"/internal/executions/slow/result"));
+    let result = "/internal/executions/slow/result";
+    let result = of_run.iter().position(|path| *path == result);
+    let after = of_run.split_at(result.ok_or("no result")?).1;
+    assert!(
+        !after.iter().any(|path| path.ends_with("/heartbeat")),
+        "{of_run:?}"
+    );
     Ok(())
 }
 
@@ -239,7 +258,7 @@ fn a_slow_peer_holds_nobody_up() -> Outcome<()> {
     assert_eq!(daemon.get("/health")?.status, 200);
     daemon.running.take().ok_or("not running")?.stop();
     assert!(
-        began.elapsed() < Duration::from_secs(10),
+        began.elapsed() < Duration::from_secs(28),
         "{:?}",
         began.elapsed()
     );
@@ -248,12 +267,8 @@ fn a_slow_peer_holds_nobody_up() -> Outcome<()> {
 
 #[test]
 fn a_peer_that_comes_back_gets_everything_in_order() -> Outcome<()> {
-    let address = {
-        // Nobody listens there until later.
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.local_addr()?.to_string()
-    };
-    let daemon = Daemon::start(|config| report_to(config, &format!("http://{address}")))?;
+    let nobody = Reserved::new()?;
+    let daemon = Daemon::start(|config| report_to(config, &nobody.url()))?;
     for name in ["first", "second"] {
         let run = json!({"command": ["sleep", "60"], "execution_id": name, "limits": {"wall_time_ms": 100}});
         assert_eq!(daemon.post("/v1/runs", &run)?.json()["status"], "timeout");
@@ -266,15 +281,16 @@ fn a_peer_that_comes_back_gets_everything_in_order() -> Outcome<()> {
             .lines()
             .any(|line| line == wanted)
         {
-            if began.elapsed() > Duration::from_secs(20) {
+            if began.elapsed() > PATIENCE {
                 return Err(daemon.get("/metrics")?.text().into());
             }
+            std::thread::sleep(AGAIN);
         }
         Ok(())
     };
     // Ready, and for each run: running, result, timeout.
     waiting("cofferdam_outbox_messages 7")?;
-    let peer = Peer::at(&address, |_, _| Reply::Status(200))?;
+    let peer = nobody.open(|_, _| Reply::Status(200))?;
     for name in ["first", "second"] {
         let path = format!("/internal/executions/{name}/status");
         let seen = until_taken(&peer, &path, 2)?;
@@ -312,12 +328,9 @@ fn two_runs_under_one_name_are_both_reported() -> Outcome<()> {
 
 #[test]
 fn a_full_outbox_stops_admission_and_loses_nothing() -> Outcome<()> {
-    let address = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.local_addr()?.to_string()
-    };
+    let nobody = Reserved::new()?;
     let daemon = Daemon::start(|config| {
-        report_to(config, &format!("http://{address}"));
+        report_to(config, &nobody.url());
         config.callbacks.outbox.messages = 8;
     })?;
     daemon.until("/health", |health| health["status"] == "healthy")?;
@@ -335,7 +348,7 @@ fn a_full_outbox_stops_admission_and_loses_nothing() -> Outcome<()> {
     };
     assert_eq!(refused.error(), (503, "outbox.full".to_owned()));
     assert_eq!(refused.header("retry-after"), Some("5"));
-    let peer = Peer::at(&address, |_, _| Reply::Status(200))?;
+    let peer = nobody.open(|_, _| Reply::Status(200))?;
     for name in &taken {
         until_taken(&peer, &format!("/internal/executions/{name}/result"), 1)?;
     }
@@ -346,7 +359,8 @@ fn a_full_outbox_stops_admission_and_loses_nothing() -> Outcome<()> {
         .status
         != 200
     {
-        assert!(began.elapsed() < Duration::from_secs(20));
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(AGAIN);
     }
     Ok(())
 }
@@ -432,6 +446,7 @@ fn at_the_end_what_ran_and_what_waited_is_reported() -> Outcome<()> {
     let mut daemon = started(&peer, |config| {
         config.runs.at_once = Some(1);
         config.grace = Duration::from_secs(1);
+        config.callbacks.session = Some("sess_0123456789abcdef".to_owned());
     })?;
     for name in ["running", "waiting"] {
         let run =
@@ -443,22 +458,24 @@ fn at_the_end_what_ran_and_what_waited_is_reported() -> Outcome<()> {
     let began = Instant::now();
     daemon.running.take().ok_or("not running")?.stop();
     assert!(
-        began.elapsed() < Duration::from_secs(2),
+        began.elapsed() < Duration::from_secs(20),
         "{:?}",
         began.elapsed()
     );
-    let seen = peer.seen();
+    // Nothing is left for the next one to find out.
+    let left = std::fs::read_dir(daemon.dir.path().join("data/accepted"))?;
+    assert_eq!(left.count(), 0);
+    let paths = [
+        "/internal/executions/running/result",
+        "/internal/executions/waiting/result",
+        "/internal/sessions/sess_0123456789abcdef/container_exited",
+    ];
+    let seen = by_the_next_daemon(&daemon, &peer, &paths)?;
     for name in ["running", "waiting"] {
         let path = format!("/internal/executions/{name}/result");
         let result = seen.iter().find(|seen| path_of(seen) == path).map(body);
         assert_eq!(result.ok_or("not told")?["status"], "crashed", "{name}");
     }
-    assert!(
-        seen.iter()
-            .any(|seen| path_of(seen).ends_with("/container_exited"))
-    );
-    let left = std::fs::read_dir(daemon.dir.path().join("data/accepted"))?;
-    assert_eq!(left.count(), 0);
     Ok(())
 }
 

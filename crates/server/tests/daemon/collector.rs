@@ -63,7 +63,7 @@ impl Collector {
             if let Some(found) = enough(&told) {
                 return Ok(found);
             }
-            if began.elapsed() > Duration::from_secs(20) {
+            if began.elapsed() > crate::support::PATIENCE {
                 return Err(format!("never told enough: {told:#?}").into());
             }
             drop(told);

@@ -3,7 +3,7 @@
 use cofferdam_contract::units::Bytes;
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Outcome};
+use crate::support::{Daemon, Outcome, skipped_without_a_compiler};
 
 const ADD: &str = r#"
 #include <stdio.h>
@@ -18,9 +18,9 @@ int main(int argc, char **argv) {
 /// `None` on a machine without this language, which says so.
 fn run(daemon: &Daemon, body: &Value) -> Outcome<Option<Value>> {
     let reply = daemon.post("/v1/runs", body)?;
-    match (reply.status, reply.error().1.as_str()) {
-        (200, _) => Ok(Some(reply.json())),
-        (501, "language.unavailable") => Ok(None),
+    match reply.status {
+        200 => Ok(Some(reply.json())),
+        _ if skipped_without_a_compiler(&reply) => Ok(None),
         _ => Err(reply.text().into()),
     }
 }

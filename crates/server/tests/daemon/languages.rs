@@ -125,7 +125,8 @@ fn what_goes_wrong_inside_is_a_result_with_its_reason() {
         "{answer}"
     );
     let time = answer["execution_time"].as_f64().unwrap();
-    assert!((1.0..1.1).contains(&time), "{time}");
+    // How long after its limit is another test's; it never slept to its end.
+    assert!((1.0..60.0).contains(&time), "{time}");
 }
 
 #[test]
@@ -177,9 +178,7 @@ fn what_does_not_compile_is_told_and_not_run() {
     let good = json!({"language": "c", "code": "#include <stdio.h>\nint main(void) { puts(\"compiled\"); return 4; }"});
     let reply = daemon.post("/v1/runs", &good).unwrap();
     let run = reply.json();
-    if reply.error().1 == "language.unavailable" {
-        // A machine without a C compiler says so; there is nothing else to see.
-        assert_eq!(reply.status, 501);
+    if crate::support::skipped_without_a_compiler(&reply) {
         return;
     }
     assert_eq!(

@@ -361,8 +361,7 @@ fn a_payload_that_does_not_compile_is_an_answer_and_its_secrets_are_not_kept() {
         .seal(jiff::Timestamp::now(), Entropy([9; 16]))
         .unwrap();
     let reply = daemon.post("/v1/payloads", sealed.json()).unwrap();
-    if reply.error().1 == "language.unavailable" {
-        assert_eq!(reply.status, 501);
+    if crate::support::skipped_without_a_compiler(&reply) {
         return;
     }
     assert_eq!(

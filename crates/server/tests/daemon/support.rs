@@ -14,6 +14,11 @@ pub(crate) struct Daemon {
     pub(crate) address: SocketAddr,
 }
 
+/// For what must come: only a daemon that never gets there meets it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks: whoever looks all the time keeps the one he waits for from its work.
+pub(crate) const AGAIN: Duration = Duration::from_millis(5);
+
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 #[derive(Debug)]
@@ -86,7 +91,7 @@ impl Daemon {
         body: &[u8],
     ) -> Outcome<BufReader<TcpStream>> {
         let mut stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(120)))?;
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n",
             self.address
@@ -111,10 +116,10 @@ impl Daemon {
             if done(&found) {
                 return Ok(found);
             }
-            if began.elapsed() > Duration::from_secs(20) {
+            if began.elapsed() > PATIENCE {
                 return Err(format!("{path} never got there: {found}").into());
             }
-            std::thread::yield_now();
+            std::thread::sleep(AGAIN);
         }
     }
 }
@@ -151,6 +156,17 @@ impl Reply {
         let code = self.json()["error_code"].as_str().map(str::to_owned);
         (self.status, code.unwrap_or_default())
     }
+}
+
+/// A machine without a C compiler says so. In CI that is a failure.
+#[allow(clippy::print_stderr, reason = "a skip is counted by its line")]
+pub(crate) fn skipped_without_a_compiler(reply: &Reply) -> bool {
+    if reply.error() != (501, "language.unavailable".to_owned()) {
+        return false;
+    }
+    assert!(std::env::var_os("CI").is_none(), "{}", reply.text());
+    eprintln!("SKIPPED (1): needs a C compiler");
+    true
 }
 
 pub(crate) fn read_head(stream: &mut BufReader<TcpStream>) -> Outcome<Reply> {

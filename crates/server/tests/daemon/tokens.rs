@@ -225,6 +225,7 @@ fn quotas_hold_and_turns_are_fair() {
     guarded
         .ask(modest, "DELETE", &path(&blocker), &Value::Null)
         .unwrap();
+    let began = std::time::Instant::now();
     let started = |token: &str, path: &str| loop {
         let run = guarded
             .ask(token, "GET", path, &Value::Null)
@@ -233,6 +234,8 @@ fn quotas_hold_and_turns_are_fair() {
         if run["state"] == "ended" {
             break run["started_at"].as_str().unwrap().to_owned();
         }
+        assert!(began.elapsed() < crate::support::PATIENCE, "{run}");
+        std::thread::sleep(crate::support::AGAIN);
     };
     // One of the greedy ones was first in line; then it is the other's turn, before the rest.
     assert!(started(modest, &own) < started(greedy, &queued[1]));

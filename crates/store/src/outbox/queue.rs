@@ -117,7 +117,8 @@ impl Outbox {
     /// Takes a message. When this has returned, neither a crash nor a power cut loses it; a heartbeat only survives a crash. Blocks for as long as the disk needs.
     pub fn enqueue(&self, message: Message, now: Timestamp) -> Result<Enqueued, StoreError> {
         message.check()?;
-        let most = self.shared.limits.body_bytes;
+        // What is larger than all the room would wait for ever.
+        let most = self.shared.limits.body_bytes.min(self.shared.limits.bytes);
         if length(&message.body) > most {
             let bytes = format!("{} bytes", message.body.len());
             let why = format!("at most {most} bytes are possible; send a reference instead");
