@@ -39,6 +39,9 @@ impl Coordinator {
         let claim: Option<Seen<Claim>> = store::get(&self.fleet.claims, &key).await?;
         if let Some(claim) = &claim {
             self.bind(case, &slot, &claim.value.state).await?;
+            if self.is_old(claim.written_at) {
+                store::swap(&self.fleet.claims, &key, &claim.value, claim.revision).await?;
+            }
         }
         let mut end = self.answered(case, &slot, claim.as_ref()).await?;
         if end.is_none()
@@ -107,18 +110,17 @@ impl Coordinator {
         let wanted = names::results_of(&case.record.job, slot.number);
         let mut from = 1;
         loop {
-            let asked = self.fleet.results.raw_message_builder();
-            let found = asked
-                .sequence(from)
-                .next_by_subject(wanted.as_str())
-                .send()
-                .await;
-            let message = match found {
+            let trouble = "cannot look for answers";
+            let asked = || {
+                let asked = self.fleet.results.raw_message_builder().sequence(from);
+                asked.next_by_subject(wanted.as_str()).send()
+            };
+            let message = match store::asked(trouble, asked).await? {
                 Ok(message) => message,
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
                     return Ok(None);
                 }
-                Err(error) => return Err(FleetError::talk("cannot look for answers")(error)),
+                Err(error) => return Err(FleetError::talk(trouble)(error)),
             };
             from = message.sequence.saturating_add(1);
             let subject = message.subject.to_string();
@@ -372,7 +374,13 @@ impl Coordinator {
     }
 
     /// Asks another worker, as often as that is done.
-    fn replace(&self, case: &mut Case<'_>, slot: &Slot, offender: &str, offence: Option<Offence>) {
+    pub(super) fn replace(
+        &self,
+        case: &mut Case<'_>,
+        slot: &Slot,
+        offender: &str,
+        offence: Option<Offence>,
+    ) {
         let of_kind = |slot: &&Slot| match &slot.end {
             Some(SlotEnd::Rejected { offence: known, .. }) => known.is_some() == offence.is_some(),
             Some(SlotEnd::Valid { .. } | SlotEnd::Dead { .. } | SlotEnd::Abandoned) | None => false,
