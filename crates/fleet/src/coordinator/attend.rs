@@ -14,7 +14,7 @@ use crate::judge::{self, Rejection};
 use crate::model::{Advert, Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
 use crate::names;
 use crate::store::{self, Seen};
-use crate::supervise::{Silent, Watched};
+use crate::supervise::{Silent, Watched, is_long_over};
 
 /// An answer that does not count and is nobody's fault, such as that of a worker that was put into quarantine meanwhile, is asked of another; but not for ever.
 const BLAMELESS_REPLACEMENTS: u32 = 16;
@@ -215,6 +215,8 @@ impl Coordinator {
         let now = Instant::now();
         let job = case.record.job.clone();
         let is_late = Timestamp::now() > case.record.deadline;
+        let limit = case.sealed.payload().limits.wall_time;
+        let is_held_too_long = is_long_over(case.record.deadline, limit, Timestamp::now());
         let claim = match claim {
             Some(claim) => claim,
             None if is_late => {
@@ -262,10 +264,18 @@ impl Coordinator {
                 )
                 .await
             }
-            ClaimState::Held { .. } => match overdue {
+            ClaimState::Held { worker, .. } => match overdue {
                 Some(silent) => {
                     self.blame(case, slot, &silent);
                     self.revoke(case, slot, &key, claim, &silent).await
+                }
+                // A front door looks after the end of what it was asked by itself.
+                None if is_held_too_long && case.record.request.is_none() => {
+                    let reason = format!("its deadline passed while {worker} had it");
+                    let reason = told(&reason, &claim.value.failures);
+                    let revision = Some(claim.revision);
+                    self.bury(case, slot, &key, claim.value.clone(), revision, reason)
+                        .await
                 }
                 None => Ok(None),
             },
