@@ -212,13 +212,20 @@ impl Fleet {
                 max_ack_pending: 10_000,
                 ..pull::Config::default()
             };
-            let made = self.work.get_or_create_consumer(&name, config);
+            let made = self.work.get_or_create_consumer(&name, config.clone());
             let made = store::within(trouble, made).await?;
             let made = made.map_err(FleetError::talk(trouble))?;
+            let found = &made.cached_info().config;
             // One of that name may be there, and another tenant's.
-            if made.cached_info().config.filter_subject == filter {
-                return Ok(());
+            if found.filter_subject != filter {
+                continue;
             }
+            // Of a fleet whose settings have changed: its workers give signs of life as often as those say.
+            if found.ack_wait != config.ack_wait {
+                let changed = store::within(trouble, self.work.create_consumer(config)).await?;
+                changed.map_err(FleetError::talk(trouble))?;
+            }
+            return Ok(());
         }
         Err(FleetError::talk(trouble)("its names are taken"))
     }

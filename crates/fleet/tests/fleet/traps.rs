@@ -3,7 +3,7 @@
 use async_nats::jetstream;
 use cofferdam_contract::canonical::Digest;
 use cofferdam_fleet::coordinator::{Coordinator, Trust};
-use cofferdam_fleet::model::{Carried, EndOutcome, JobRecord, SlotEnd};
+use cofferdam_fleet::model::{Carried, EndOutcome, JobRecord, Settings, SlotEnd};
 use cofferdam_fleet::{Accepted, FleetError};
 use cofferdam_testkit::nats::Nats;
 use data_encoding::BASE64URL;
@@ -121,6 +121,30 @@ fn tenants_whose_names_look_the_same_have_a_queue_each() {
             submit_as(&fleet, &sealed, 1, tenant, false).await.unwrap();
             let end = ended(&fleet, &sealed).await.end.unwrap();
             assert_eq!(end.outcome, EndOutcome::Agreed, "{tenant}");
+        }
+    });
+}
+
+#[test]
+fn a_queue_follows_the_settings_of_its_fleet() {
+    let Some(nats) = Nats::start() else { return };
+    runtime().block_on(async {
+        for seconds in [10, 20] {
+            let settings = Settings {
+                heartbeat_timeout_ms: seconds * 1000,
+                ..calm()
+            };
+            let fleet = connect(&nats, Some(settings)).await;
+            submit(&fleet, &payload("anything", json!({})), 1)
+                .await
+                .unwrap();
+            let work = context(&nats).await.get_stream("COFFERDAM_WORK").await;
+            let queues: Vec<_> = work.unwrap().consumers().collect().await;
+            let waits: Vec<u64> = queues
+                .into_iter()
+                .map(|queue| queue.unwrap().config.ack_wait.as_secs())
+                .collect();
+            assert_eq!(waits, [seconds]);
         }
     });
 }
