@@ -60,7 +60,12 @@ fn a_program_whose_time_is_over_is_asked_and_then_ended_and_its_output_kept() {
     let mut polite =
         script("trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.1; done");
     polite.limits.wall_time = Cap::AtMost(limit);
-    let record = run(&daemon, polite);
+    let patient = Settings {
+        grace: Duration::from_secs(30),
+        ..settings(&daemon)
+    };
+    let record = try_run(polite, &patient).unwrap();
+    daemon.assert_clean();
     assert_eq!(record.ending, Ending::Stopped(cause.clone()));
     assert_eq!(record.stdout.data, "hello\nbye\n");
 
