@@ -36,6 +36,8 @@ impl Podman {
         }
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("setpriv");
+        // Its helpers leave files where they are started.
+        command.current_dir(dir.path());
         command.args(["--pdeathsig", "TERM", "--", "unshare", "--mount"]);
         command.args(["sh", "-ec", PRIVATELY, "sh"]);
         command.arg("--root").arg(dir.path().join("root"));

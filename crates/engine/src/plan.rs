@@ -465,7 +465,7 @@ fn visible_cpus(request: &Request, host: &Host) -> Option<usize> {
 }
 
 /// So many CPUs, starting at a different one for each process and each sandbox of it, so that runs spread over the machine.
-pub(crate) fn choose(count: usize, host: &Host) -> Vec<usize> {
+pub fn choose(count: usize, host: &Host) -> Vec<usize> {
     static CHOSEN: AtomicUsize = AtomicUsize::new(0);
     let own = usize::try_from(std::process::id()).unwrap_or(0);
     let start = own.wrapping_add(CHOSEN.fetch_add(count.max(1), Ordering::Relaxed));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stream};
 use async_nats::jetstream::{self, kv, object_store};
-use async_nats::{ConnectErrorKind, ConnectOptions, ServerAddr};
+use async_nats::{ConnectErrorKind, ConnectOptions, RequestErrorKind, ServerAddr};
 
 use crate::error::FleetError;
 use crate::model::Settings;
@@ -140,7 +140,13 @@ async fn has_jetstream(client: &async_nats::Client, url: &str) -> Result<(), Fle
     };
     let answer = client.request("$JS.API.INFO", "".into());
     let answer = store::within("cannot ask for JetStream", answer).await?;
-    let answer = answer.map_err(|error| none(error.to_string()))?;
+    let answer = answer.map_err(|error| match error.kind() {
+        RequestErrorKind::NoResponders => none(error.to_string()),
+        RequestErrorKind::TimedOut
+        | RequestErrorKind::InvalidSubject
+        | RequestErrorKind::MaxPayloadExceeded
+        | RequestErrorKind::Other => FleetError::talk("cannot ask for JetStream")(error),
+    })?;
     let said: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
     match said.get("error") {
         Some(error) => Err(none(error["description"].to_string())),
