@@ -1,7 +1,7 @@
 //! The way through an action: find the projects, ask each ecosystem for its steps, run them, and put together what came of it.
 
 use std::path::Path;
-use std::time::Instant;
+use std::sync::PoisonError;
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::EndingRecord;
@@ -274,7 +274,10 @@ fn attempts(
         let stopped = done.verdict == Verdict::Stopped;
         // What the tests reach is told of the last attempt.
         for earlier in outcome.steps.iter_mut().filter(|step| step.index == index) {
-            earlier.coverage = None;
+            if let Some(read) = earlier.coverage.take() {
+                let mut budget = bench.budget.lock().unwrap_or_else(PoisonError::into_inner);
+                budget.coverage().forget(&read);
+            }
         }
         outcome.steps.push(done);
         let more = has_tests

@@ -27,7 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::apart;
 use crate::cache::{self, Use};
 use crate::carrier::Carrier;
-use crate::coverage;
+use crate::coverage::{self, Seen};
 use crate::ears::{Ears, Found, Open};
 use crate::error::WorkError;
 use crate::follow::Follow;
@@ -220,10 +220,16 @@ impl Bench<'_> {
         self.watcher.ended(&record);
         let mut outcome = self.outcome(step, &record, Ears::take(&ears), attempt);
         let root = self.places(Path::new("")).root;
-        outcome.coverage = step
-            .coverage
-            .as_ref()
-            .and_then(|at| coverage::read(at, reports.path(), &root, below(&step.cwd, &root)));
+        let seen = Seen {
+            root: &root,
+            dir: below(&step.cwd, &root),
+        };
+        outcome.coverage = step.coverage.as_ref().and_then(|at| {
+            let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+            coverage::read(at, reports.path(), seen, budget.coverage(), &|| {
+                self.is_over()
+            })
+        });
         Ok(outcome)
     }
 
