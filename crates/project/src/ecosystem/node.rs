@@ -57,7 +57,7 @@ impl Runner for Node {
                 .iter()
                 .map(|pattern| pattern.trim_start_matches('!').to_owned())
                 .collect();
-            let members = room.adopt(&mut found, &dir, &patterns, &excluded);
+            let members = room.adopt(tree, &mut found, &dir, &patterns, &excluded);
             if let Some(top) = places.get(&manifest).and_then(|at| found.get_mut(*at)) {
                 top.kind = ProjectKind::Workspace;
                 top.members = members;
@@ -296,15 +296,14 @@ fn connect(tree: &mut Tree<'_>, found: &mut [Project]) {
             .iter()
             .filter_map(|section| package[section].as_object())
             .flat_map(serde_json::Map::keys);
-        let mut references: Vec<String> = uses
+        let mut references: Vec<&str> = uses
             .filter_map(|name| names.get(name))
             .flatten()
-            .filter(|manifest| **manifest != project.manifest)
-            .cloned()
+            .map(String::as_str)
+            .filter(|manifest| *manifest != project.manifest)
             .collect();
-        references.sort();
-        references.dedup();
-        project.references = references;
+        references.sort_unstable();
+        project.references = tree.hold(references.into_iter());
     }
 }
 

@@ -41,7 +41,7 @@ impl Runner for Rust {
         }
         let mut room = Patterns::default();
         for (dir, manifest, patterns, excluded) in workspaces {
-            let members = room.adopt(&mut found, &dir, &patterns, &excluded);
+            let members = room.adopt(tree, &mut found, &dir, &patterns, &excluded);
             if let Some(top) = found
                 .iter_mut()
                 .find(|project| project.manifest == manifest)
@@ -132,7 +132,7 @@ fn read(tree: &mut Tree<'_>, dir: &str, manifest: &str, table: &Table) -> Projec
     let paths = paths
         .flat_map(Table::values)
         .filter_map(|value| value.get("path")?.as_str());
-    project.references = paths.filter_map(|path| resolve(dir, path)).collect();
+    project.references = tree.hold(paths.filter_map(|path| resolve(dir, path)));
     project
 }
 
