@@ -160,7 +160,14 @@ fn frameworks(
     .collect();
     // What the script names comes first.
     found.sort_by_key(|framework| !says(framework.as_str()));
-    if script.contains("--test") || (found.is_empty() && has_tests && !is_no_test(script)) {
+    let names_other = found.iter().any(|framework| says(framework.as_str()));
+    // `--test-name-pattern` and its like are node's own; `--testTimeout` is Jest's and Vitest's.
+    let is_node_test = |word: &str| {
+        let rest = word.strip_prefix("--test");
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['=', '-']))
+    };
+    let says_node_test = !names_other && script.split_whitespace().any(is_node_test);
+    if says_node_test || (found.is_empty() && has_tests && !is_no_test(script)) {
         found.insert(0, Framework::NodeTest);
     }
     found
