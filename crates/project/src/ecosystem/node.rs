@@ -1,5 +1,6 @@
 //! Node.js: packages and workspaces, with npm, yarn or pnpm by lock file.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use serde_json::Value;
@@ -189,10 +190,14 @@ fn package_manager(
         ("package-lock.json", PackageManager::Npm),
         ("npm-shrinkwrap.json", PackageManager::Npm),
     ];
-    for (name, manager) in locks {
-        if let Some(path) = tree.nearest(dir, name) {
-            return (manager, Some(path));
-        }
+    // The nearest one counts, whatever its kind.
+    let nearest = locks
+        .into_iter()
+        .filter_map(|(name, manager)| Some((manager, tree.nearest(dir, name)?)));
+    if let Some((manager, path)) =
+        nearest.min_by_key(|(_, path)| Reverse(path.matches('/').count()))
+    {
+        return (manager, Some(path));
     }
     let said = package["packageManager"].as_str().unwrap_or_default();
     let manager = match said.split('@').next() {
