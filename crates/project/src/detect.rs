@@ -335,3 +335,7 @@ fn meaning(name: &str) -> Meaning {
 #[cfg(test)]
 #[path = "detect_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "hostile_tests.rs"]
+mod hostile_tests;

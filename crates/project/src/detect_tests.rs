@@ -6,7 +6,7 @@ use super::*;
 use crate::action::{Action, Options, Places};
 use crate::model::{Ecosystem, Framework, PackageManager, ProjectKind};
 
-fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub(super) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {
         let path = dir.path().join(path);
@@ -16,7 +16,7 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     dir
 }
 
-fn found(files: &[(&str, &str)]) -> Detection {
+pub(super) fn found(files: &[(&str, &str)]) -> Detection {
     detect(tree(files).path(), &Bounds::default()).unwrap()
 }
 

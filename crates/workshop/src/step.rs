@@ -147,7 +147,8 @@ impl Bench<'_> {
         let mut request = self.request(step, tools, reports.path());
         let mut apart = None;
         if self.is_host() {
-            apart::guard(&step.guards, &project)?;
+            let careful = apart::guard(&step.guards, &self.root, &project)?;
+            request.argv.extend(careful.map(Into::into));
             if let Some(wanted) = &step.apart {
                 let own = self.reports()?;
                 let top = apart::lay_out(wanted, &project, &own)?;
