@@ -176,9 +176,19 @@ pub enum Sharing {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{manifest}: {why}")]
 pub struct Unavailable {
+    pub kind: Lack,
     pub manifest: String,
     /// With what to do about it.
     pub why: String,
+}
+
+/// What is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// The project has nothing for it, such as tests.
+    Nothing,
+    /// It was asked for in a way that is not possible.
+    NotSo,
 }
 
 impl Action {

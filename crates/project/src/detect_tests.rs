@@ -320,12 +320,9 @@ fn what_a_runner_cannot_do_is_refused_and_not_left_out() {
         coverage: crate::action::Coverage::Yes,
         ..Options::default()
     };
-    assert!(
-        ask(coverage)
-            .unwrap_err()
-            .to_string()
-            .contains("--coverage")
-    );
+    let refused = ask(coverage).unwrap_err();
+    assert_eq!(refused.kind, crate::action::Lack::NotSo);
+    assert!(refused.to_string().contains("--coverage"));
     let filtered = Options {
         filter: Some("a \"b\" c".to_owned()),
         ..Options::default()
