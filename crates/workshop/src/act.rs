@@ -94,8 +94,7 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
                         outcome.detail = Some(error.to_string());
                     }
                 }
-                let is_late = bench.until.is_some_and(|until| Instant::now() >= until);
-                let is_over = is_late || outcome.steps.last().is_some_and(was_canceled);
+                let is_over = bench.is_over() || outcome.steps.last().is_some_and(was_canceled);
                 outcomes.push(outcome);
                 if is_over {
                     break;
@@ -214,7 +213,7 @@ fn one(
     let steps = match plan(first.path()) {
         Ok(steps) => steps,
         Err(why) => {
-            // One of many without tests is no failure; the only one is.
+            // One of many without tests is no failure; the only one is, and so is what cannot be done as it was asked for.
             outcome.detail = Some(why.why.clone());
             return match (why.kind, among) {
                 (Lack::Nothing, Among::Others) => Ok(()),

@@ -18,14 +18,14 @@ use cofferdam_engine::pipeline::{Evidence, Input, LiveUsage, OnLimit, Results, S
 use cofferdam_project::action::{Output, Place, ReportAt};
 use cofferdam_project::diagnostic;
 use cofferdam_project::report::{Budget, MAX_REPORT, Status, Tally, TestReport};
-use cofferdam_project::{Action, Beneath, Places, Step};
+use cofferdam_project::{Action, Beneath, Cache, Places, Step};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::apart;
-use crate::cache::{self, Use};
+use crate::cache::{self, Held, Use};
 use crate::carrier::Carrier;
 use crate::coverage::{self, Seen};
 use crate::ears::{Ears, Found, Open};
@@ -138,7 +138,7 @@ impl Bench<'_> {
             Shelf::Own => step.caches.iter().map(|each| self.use_of(*each)).collect(),
             Shelf::Shared => Vec::new(),
         };
-        let _held = cache::hold(&self.cache, &uses, self.cancel, &|_| ())?;
+        let _held = self.hold(&uses)?;
         for (name, contents) in &step.aids {
             reports.place(name, contents.as_bytes(), 0o644)?;
         }
@@ -232,6 +232,19 @@ impl Bench<'_> {
             })
         });
         Ok(outcome)
+    }
+
+    /// Waits for its turn where caches need turns, and says so.
+    fn hold(&self, uses: &[Use]) -> Result<Held, WorkError> {
+        let waits = |cache: Cache| {
+            let name = cache.as_str();
+            let line = format!("cofferdam: waiting for the {name} cache, which another run uses\n");
+            self.watcher.said(Stream::Stderr, line.as_bytes());
+        };
+        match self.until {
+            Some(until) => cache::hold_until(until, &self.cache, uses, self.cancel, &waits),
+            None => cache::hold(&self.cache, uses, self.cancel, &waits),
+        }
     }
 
     /// Only the program itself reads what a person types: tools have no questions to ask.
