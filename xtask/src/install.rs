@@ -9,6 +9,8 @@ mod schemathesis;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[cfg(test)]
+pub(crate) use chain::has_chain;
 pub(crate) use chain::{chain_best_effort, solidity_compiler};
 pub(crate) use dotnet::dotnet_best_effort;
 pub(crate) use guest::guest_best_effort;
