@@ -1,4 +1,4 @@
-//! Trees that were made to cost much, or to have a tool without walls write elsewhere.
+//! Trees that were made to cost much, to have a tool without walls write elsewhere, or to be taken for something else.
 
 use std::fs;
 
@@ -216,4 +216,32 @@ fn the_nearest_lock_file_chooses_the_package_manager() {
             ("examples/b", Some(PackageManager::Pnpm)),
         ]
     );
+}
+
+#[test]
+fn python_tools_are_known_by_what_is_asked_for_and_not_by_any_word() {
+    let read = |files: &[(&str, &str)]| {
+        let detection = found(files);
+        let project = &detection.projects[0];
+        (project.uses.clone(), project.frameworks.clone())
+    };
+    let test = ("test_a.py", "");
+    let described = "[project]\nname = \"p\"\ndescription = \"A blackjack game with truffle and pytest\"\n# ruff\n";
+    let (uses, frameworks) = read(&[("pyproject.toml", described), test]);
+    assert!(!uses.contains(&"black".to_owned()), "{uses:?}");
+    assert!(!uses.contains(&"ruff".to_owned()), "{uses:?}");
+    assert_eq!(frameworks, [Framework::Unittest]);
+    let asked = "[project]\nname = \"p\"\n[dependency-groups]\ndev = [\"pytest-cov>=1\", \"black[d]==24\"]\n[tool.ruff]\n";
+    let (uses, frameworks) = read(&[("pyproject.toml", asked), test]);
+    assert!(uses.contains(&"black".to_owned()), "{uses:?}");
+    assert!(uses.contains(&"ruff".to_owned()), "{uses:?}");
+    assert_eq!(frameworks, [Framework::Pytest]);
+    let listed = [
+        ("setup.py", "setup(extras_require={'t': ['pytest>8']})"),
+        ("requirements.txt", "ruff==1 # black\n"),
+        test,
+    ];
+    let (uses, frameworks) = read(&listed);
+    assert!(uses.contains(&"ruff".to_owned()) && !uses.contains(&"black".to_owned()));
+    assert_eq!(frameworks, [Framework::Pytest]);
 }
