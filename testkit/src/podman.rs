@@ -57,7 +57,8 @@ impl Podman {
             "0",
         ]);
         command.arg(format!("unix://{}", dir.path().join("socket").display()));
-        command.stdin(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         let service = command.spawn().unwrap();
         let podman = Self { service, dir };
         until("podman listens", || podman.socket().exists());

@@ -103,7 +103,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     }
     let kept = args.history.clone();
     // Held until the run has ended.
-    let volumes = cache::for_run(&args, cancel.as_fd())?;
+    let volumes = cache::for_run(&args, merged.backend.value, cancel.as_fd())?;
     let mut request = request(args, &merged)?;
     volumes.give(&mut request);
     if let Some(code) = &code {
