@@ -301,7 +301,7 @@ pub(crate) struct ExecuteArgs {
     /// The sealed payload, or `-` for standard input.
     pub(crate) payload: PathBuf,
     /// The name of this worker in the envelope.
-    #[arg(help_heading = "Answer", long, value_name = "ID", env = "COFFERDAM_WORKER_ID", default_value = "local", value_parser = crate::execute::worker_id)]
+    #[arg(help_heading = "Answer", long, value_name = "ID", env = "COFFERDAM_WORKER_ID", hide_env_values = true, default_value = "local", value_parser = crate::execute::worker_id)]
     pub(crate) worker: String,
     /// The directory the work is about, seen inside as /work; writable only if the payload says `filesystem_write`.
     #[arg(help_heading = "Files", long, value_name = "DIR")]

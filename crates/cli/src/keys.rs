@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::arguments::Places;
 use crate::arguments::keys::{KeysArgs, KeysVerb, TrustArgs};
 use crate::failure::{self, Failure};
+use crate::fleet::say;
 use crate::history;
 use crate::terminal::output::document;
 
@@ -138,9 +139,13 @@ impl Trust {
         let ring = dir.map(KeyRing::of);
         let mut trust = Self::default();
         // A damaged key of the ring must not stand in the way of checking with another.
-        let listed = ring.as_ref().and_then(|ring| ring.list().ok());
-        for key in listed.unwrap_or_default() {
-            trust.known.push((key.name, key.public_key.parse()?));
+        if let Some(ring) = &ring {
+            for name in ring.names().unwrap_or_default() {
+                match ring.find(&name).and_then(|key| key.public_key.parse()) {
+                    Ok(key) => trust.known.push((name, key)),
+                    Err(why) => say(&format!("the key `{name}` is passed over: {why}")),
+                }
+            }
         }
         let mut named = Vec::new();
         if args.require_signature {
@@ -202,4 +207,33 @@ pub(crate) fn nowhere() -> Failure {
         "",
         "says where this is kept; name a directory",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_key_does_not_hide_the_others() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(place.path());
+        let ring = KeyRing::of(&dir);
+        let good = ring.generate("good").unwrap();
+        let damaged = ring.generate("damaged").unwrap();
+        let keys = place.path().join("keys");
+        for entry in std::fs::read_dir(&keys).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_stem().is_some_and(|name| name == "damaged") {
+                std::fs::write(&path, "nonsense").unwrap();
+            }
+        }
+        let asked = TrustArgs {
+            key: Vec::new(),
+            trusted: None,
+            require_signature: true,
+        };
+        let trust = Trust::new(&asked, Some(&dir)).unwrap();
+        let counts = |key: &ListedKey| trust.signer(key.public_key.parse().unwrap()).trusted;
+        assert!(counts(&good) && !counts(&damaged));
+    }
 }
