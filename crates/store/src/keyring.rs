@@ -63,6 +63,12 @@ impl KeyRing {
 
     /// By name.
     pub fn list(&self) -> Result<Vec<ListedKey>, StoreError> {
+        let names = self.names()?;
+        names.iter().map(|name| self.find(name)).collect()
+    }
+
+    /// Of all that there are, also of those that cannot be read.
+    pub fn names(&self) -> Result<Vec<String>, StoreError> {
         let failed = || StoreError::io("read the directory", &self.dir);
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -83,7 +89,7 @@ impl KeyRing {
         }
         names.sort();
         names.dedup();
-        names.iter().map(|name| self.find(name)).collect()
+        Ok(names)
     }
 
     pub fn find(&self, name: &str) -> Result<ListedKey, StoreError> {
