@@ -17,6 +17,7 @@ pub(crate) mod project;
 mod quick;
 pub(crate) mod remote;
 pub(crate) mod serve;
+mod variables;
 mod words;
 
 use std::ffi::OsString;
@@ -62,7 +63,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     match quick::run(&args) {
         Some(cli) => Ok(cli),
-        None => Cli::try_parse(),
+        None => variables::parse(),
     }
 }
 
