@@ -66,15 +66,34 @@ const PINGING: Duration = Duration::from_secs(10);
 const DUPLICATES: Duration = Duration::from_secs(120);
 
 impl Fleet {
-    /// Connects, and makes what is missing. `wanted` are the settings of a fleet that has none yet.
+    /// Connects, and makes what is missing. `wanted` are the settings from now on, all of them.
     pub async fn connect(address: &Address, wanted: Option<Settings>) -> Result<Self, FleetError> {
+        let (client, context) = Self::reached(address).await?;
+        Self::furnished(client, context, wanted).await
+    }
+
+    /// The same, and has something else hold for it from now on. What `change` leaves alone stays as it was.
+    pub async fn changed(
+        address: &Address,
+        change: impl FnOnce(&mut Settings),
+    ) -> Result<Self, FleetError> {
+        let (client, context) = Self::reached(address).await?;
+        let about = bucket(&context, names::SETTINGS, Duration::ZERO).await?;
+        let mut wanted = settings(&about, None).await?;
+        change(&mut wanted);
+        Self::furnished(client, context, Some(wanted)).await
+    }
+
+    async fn reached(
+        address: &Address,
+    ) -> Result<(async_nats::Client, jetstream::Context), FleetError> {
         let options = options(address).await?;
         let client = store::within("cannot connect", options.connect(&address.url)).await?;
         let client = client.map_err(|error| refusal(address, &error))?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWERING);
         has_jetstream(&client, &address.url).await?;
-        Self::furnished(client, context, wanted).await
+        Ok((client, context))
     }
 
     pub const fn settings(&self) -> &Settings {

@@ -43,7 +43,18 @@ impl Trust {
     fn knows(&self, worker: &str) -> bool {
         match self {
             Self::FirstUse => true,
-            Self::Listed(listed) => listed.iter().any(|(name, _)| name == worker),
+            Self::Listed(_) => self.listed(worker).is_some(),
+        }
+    }
+
+    /// The key that a list has for a worker.
+    pub(crate) fn listed(&self, worker: &str) -> Option<PublicKey> {
+        match self {
+            Self::FirstUse => None,
+            Self::Listed(listed) => {
+                let known = listed.iter().find(|(name, _)| name == worker);
+                known.map(|(_, key)| *key)
+            }
         }
     }
 }
@@ -87,7 +98,12 @@ impl Coordinator {
     #[must_use]
     pub fn with_bonds(mut self, bonds: Arc<dyn Bonds>) -> Self {
         let local = LocalLedger::new(&self.fleet);
-        self.enforcer = Enforcer::Public { local, bonds };
+        let trust = self.trust.clone();
+        self.enforcer = Enforcer::Public {
+            local,
+            bonds,
+            trust,
+        };
         self
     }
 

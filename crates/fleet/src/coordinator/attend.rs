@@ -11,7 +11,7 @@ use super::{Case, Coordinator, Trust};
 use crate::cancel::CANCELED;
 use crate::error::FleetError;
 use crate::judge::{self, Rejection};
-use crate::model::{Advert, Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
+use crate::model::{Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
 use crate::names;
 use crate::store::{self, Seen};
 use crate::supervise::{Silent, Watched, is_long_over};
@@ -186,18 +186,13 @@ impl Coordinator {
     }
 
     pub(super) async fn key_of(&mut self, worker: &str) -> Result<Option<PublicKey>, FleetError> {
-        if let Trust::Listed(listed) = &self.trust {
-            let known = listed.iter().find(|(name, _)| name == worker);
-            return Ok(known.map(|(_, key)| *key));
+        if let Trust::Listed(_) = &self.trust {
+            return Ok(self.trust.listed(worker));
         }
         if let Some(key) = self.keys.get(worker) {
             return Ok(Some(*key));
         }
-        let advert = format!("worker.{}", names::token(worker));
-        let advert: Option<Seen<Advert>> = store::get(&self.fleet.workers, &advert).await?;
-        let offered = advert.map(|advert| advert.value.key);
-        let pinned = self.ledger.pinned(worker, offered.as_deref()).await?;
-        let key = pinned.and_then(|key| key.parse().ok());
+        let key = self.ledger.first_key(worker).await?;
         if let Some(key) = key {
             self.keys.insert(worker.to_owned(), key);
         }
