@@ -245,3 +245,34 @@ fn python_tools_are_known_by_what_is_asked_for_and_not_by_any_word() {
     assert!(uses.contains(&"ruff".to_owned()) && !uses.contains(&"black".to_owned()));
     assert_eq!(frameworks, [Framework::Pytest]);
 }
+
+#[test]
+fn a_member_is_fetched_for_with_its_workspace() {
+    let detection = found(&[
+        (
+            "package.json",
+            r#"{"name": "top", "workspaces": ["packages/*"]}"#,
+        ),
+        ("package-lock.json", "{}"),
+        (
+            "packages/a/package.json",
+            r#"{"name": "a", "dependencies": {"x": "1"}}"#,
+        ),
+    ]);
+    let step = fetched(&detection, "packages/a/package.json")
+        .unwrap()
+        .remove(0);
+    assert_eq!(
+        (step.cwd.as_str(), step.argv[1].as_str()),
+        ("/home/p", "ci")
+    );
+    let files = step.apart.unwrap().files;
+    assert_eq!(
+        files,
+        [
+            "package-lock.json",
+            "package.json",
+            "packages/a/package.json"
+        ]
+    );
+}

@@ -5,10 +5,14 @@ use super::runner::Ask;
 use crate::action::{Cache, Reach, Step};
 use crate::apart::Apart;
 use crate::diagnostic::Speaker;
-use crate::model::{PackageManager, join};
+use crate::model::{PackageManager, Project, ProjectKind, join};
 
 /// One step for a project with dependencies.
 pub(super) fn steps(ask: &Ask<'_>) -> Vec<Step> {
+    let ask = &Ask {
+        project: fetched_for(ask),
+        ..*ask
+    };
     let project = ask.project;
     if !project.uses("dependencies") && project.members.is_empty() {
         return Vec::new();
@@ -86,6 +90,18 @@ pub(super) fn steps(ask: &Ask<'_>) -> Vec<Step> {
         step.apart = Some(apart(ask));
     }
     vec![step.speaker(Speaker::Npm)]
+}
+
+/// On the host a member is fetched for with its workspace: the lock file and what says who belongs to it are there.
+fn fetched_for<'a>(ask: &Ask<'a>) -> &'a Project {
+    let own = ask.project;
+    if ask.options.reach == Reach::Offline || own.kind != ProjectKind::Member {
+        return own;
+    }
+    let mut all = ask.detection.projects.iter();
+    let holds =
+        |top: &&Project| top.ecosystem == own.ecosystem && top.members.contains(&own.manifest);
+    all.find(holds).unwrap_or(own)
 }
 
 /// Manifests and lock file in a directory of their own. A tool in the project itself would write and remove through every link there, and obey its settings.
