@@ -39,7 +39,7 @@ impl Fleet {
         };
         // Written again it would be taken from whoever reads it just now.
         if known.is_none_or(|known| known.size != bytes.len()) {
-            self.keep(&name, bytes).await?;
+            Box::pin(self.keep(&name, bytes)).await?;
         }
         Ok(Carried::Object {
             name,
@@ -63,7 +63,7 @@ impl Fleet {
             Carried::Inline { text } => return Ok(text.clone().into_bytes()),
             Carried::Object { name, sha256, .. } => (name, sha256),
         };
-        let bytes = self.contents(name, largest).await?;
+        let bytes = Box::pin(self.contents(name, largest)).await?;
         if Digest::of(&bytes) != *sha256 {
             return Err(FleetError::Damaged {
                 what: format!("object {name}"),

@@ -1,6 +1,6 @@
 //! The object store, with nothing taken on trust and nothing waited for without end: whoever may answer may write there, so what is said about an object may be no description, may promise parts that never come, or may point to itself.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
@@ -92,7 +92,7 @@ impl Fleet {
             rest: bytes,
             taken: &taken,
         };
-        let mut put = pin!(self.objects.put(name, &mut source));
+        let mut put = Box::pin(self.objects.put(name, &mut source));
         loop {
             let before = taken.load(Ordering::Relaxed);
             match tokio::time::timeout(store::ANSWER, &mut put).await {

@@ -93,13 +93,16 @@ const WRITING: &str = "cannot write to the fleet";
 /// How long one question to the server may take. The client bounds its requests, but not all that it waits for on the way: a connection that breaks at the wrong moment would keep us for ever.
 pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 
-/// What the server answers, or that it does not.
-pub(crate) async fn within<T>(
+/// What the server answers, or that it does not. The question is on the heap: those of the client are large, and everything that waits for one would be as large on a thread's stack.
+pub(crate) fn within<T>(
     trouble: &'static str,
     question: impl Future<Output = T>,
-) -> Result<T, FleetError> {
-    let answer = tokio::time::timeout(ANSWER, question).await;
-    answer.map_err(|_| FleetError::talk(trouble)("the server does not answer"))
+) -> impl Future<Output = Result<T, FleetError>> {
+    let question = Box::pin(question);
+    async move {
+        let answer = tokio::time::timeout(ANSWER, question).await;
+        answer.map_err(|_| FleetError::talk(trouble)("the server does not answer"))
+    }
 }
 
 /// The same for what changes nothing, and is asked again.
