@@ -205,13 +205,13 @@ contract BondLedger {
         external onlySettler whenRunning once
     {
         _settle(settlement);
-        if (bonds[worker][job].amount == 0) _lock(job, worker, amount, until);
+        if (bonds[worker][job].until == 0) _lock(job, worker, amount, until);
     }
 
     /// Ends a lock: a settler at any time, everybody else when it has run out.
     function release(bytes32 job, address worker) external whenRunning once {
         Bond memory bond = bonds[worker][job];
-        if (bond.amount == 0) revert NotLocked(job);
+        if (bond.until == 0) revert NotLocked(job);
         if (!settlers[msg.sender] && block.timestamp < bond.until) revert TooEarly(bond.until);
         _release(job, worker, bond.amount);
     }
@@ -220,8 +220,8 @@ contract BondLedger {
     function releaseFor(bytes32 settlement, bytes32 job, address worker) external onlySettler whenRunning once {
         _known(worker);
         _settle(settlement);
-        uint128 amount = bonds[worker][job].amount;
-        if (amount != 0) _release(job, worker, amount);
+        Bond memory bond = bonds[worker][job];
+        if (bond.until != 0) _release(job, worker, bond.amount);
     }
 
     /// Takes a part of a worker's bond for a job: of what is locked for it, or, where nothing is, of everything that is not locked for others.
@@ -231,7 +231,8 @@ contract BondLedger {
         Account storage account = _known(penalty.worker);
         _settle(penalty.settlement);
         Bond storage bond = bonds[penalty.worker][penalty.job];
-        bool isLocked = bond.amount != 0;
+        // A lock that is used up is still one: the job has cost what it can cost.
+        bool isLocked = bond.until != 0;
         uint256 base = isLocked ? bond.amount : account.stake - account.locked;
         uint128 amount = uint128(base * penalty.basisPoints / WHOLE);
         account.stake -= amount;
@@ -325,7 +326,7 @@ contract BondLedger {
         Account storage account = _known(worker);
         if (amount == 0) revert NothingToDo();
         if (until <= block.timestamp || until > block.timestamp + LONGEST_LOCK) revert OutOfBounds("until");
-        if (bonds[worker][job].amount != 0) revert AlreadyLocked(job);
+        if (bonds[worker][job].until != 0) revert AlreadyLocked(job);
         uint128 free = account.stake - account.locked - account.leaving;
         if (amount > free) revert TooMuch(amount, free);
         bonds[worker][job] = Bond(amount, until);

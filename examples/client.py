@@ -24,6 +24,8 @@ import urllib.parse
 CLONE = pathlib.Path(__file__).resolve().parent.parent
 # Above what a run may take; a daemon that says nothing for so long is gone.
 PATIENCE_SECONDS = 600
+# Where no sandbox can be made, none will be.
+START_SECONDS = 60
 
 
 class Refused(Exception):
@@ -39,7 +41,11 @@ class Client:
 
     def __init__(self, url, token=None):
         parts = urllib.parse.urlsplit(url)
-        self.host, self.port = parts.hostname, parts.port or 80
+        # A token must not go in the clear to whoever asked for more.
+        kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+        if parts.scheme not in kinds or not parts.hostname:
+            sys.exit(f"COFFERDAM_URL: `{url}` is no address; write http://HOST:PORT or https://HOST:PORT")
+        self.kind, self.host, self.port = kinds[parts.scheme], parts.hostname, parts.port
         self.headers = {"Content-Type": "application/json"}
         if token:
             self.headers["Authorization"] = f"Bearer {token}"
@@ -64,7 +70,7 @@ class Client:
     def send(self, method, path, text):
         connection = getattr(self.local, "connection", None)
         if connection is None:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_SECONDS)
+            connection = self.kind(self.host, self.port, timeout=PATIENCE_SECONDS)
             self.local.connection = connection
         try:
             connection.request(method, path, text, self.headers)
@@ -94,7 +100,10 @@ def daemon():
             # Its log is read to the end, so that it never waits for us.
             threading.Thread(target=process.stderr.read, daemon=True).start()
             # It serves once a program has gone through a sandbox.
-            while client.send("GET", "/health", None)[2]["status"] != "healthy":
+            until = time.monotonic() + START_SECONDS
+            while (health := client.send("GET", "/health", None)[2])["status"] != "healthy":
+                if time.monotonic() > until:
+                    sys.exit(f"the daemon cannot make a sandbox: {health.get('reason')}; `cofferdam doctor` says more")
                 time.sleep(0.01)
             yield client
         finally:

@@ -1,32 +1,20 @@
-//! The reader of configuration files, from text to settings. It belongs to the binary, so its files come in by path.
+//! The commands that a stranger's project names in YAML, which is read in the same way as configuration files: no message is longer than a person reads.
 #![no_main]
 
-use std::path::Path;
-
+use cofferdam_project::commands::{self, Variables};
+use cofferdam_project::yaml;
 use libfuzzer_sys::fuzz_target;
-
-#[allow(
-    dead_code,
-    reason = "only a part of the configuration is reached from here"
-)]
-#[path = "../../crates/cli/src/config"]
-mod config {
-    pub(crate) mod setting;
-    pub(crate) mod shape;
-    pub(crate) mod spelling;
-    pub(crate) mod suggest;
-    #[path = "../../../project/src/yaml.rs"]
-    pub(crate) mod yaml;
-}
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    let mut problems = Vec::new();
-    let _ = config::shape::read(Path::new("fuzz.yml"), text, &mut problems);
-    for problem in &problems {
-        let line = problem.to_string();
-        assert!(line.len() < 4096, "a message is for reading: {} bytes", line.len());
+    let _ = yaml::parse(text);
+    let variables = Variables::from([("project_root", "/workspace".to_owned())]);
+    if let Err(problems) = commands::parse(text, &variables) {
+        assert!(!problems.is_empty(), "what is refused has a reason");
+        for line in problems {
+            assert!(line.len() < 4096, "a message is for reading: {} bytes", line.len());
+        }
     }
 });

@@ -1,6 +1,6 @@
 //! A chain of a test's own: anvil, on loopback, that goes with the test. It can be asked in its own words, stopped, and started again with what it had.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::docker::{skip, which};
+use crate::ready::await_line;
 
 /// Where `cargo xtask test` puts it.
 const PLACE: &str = concat!(
@@ -23,6 +24,7 @@ pub const KEYS: [&str; 5] = [
     "0x7c852118294e51e653712a81e05800f419141751be58f605c371e15141b007a6",
     "0x47e179ec197488593b187f80a00eb0da91f1b9d0b13f8733639f19c30a34926a",
 ];
+const LISTENS: &str = "Listening on 127.0.0.1:";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -118,20 +120,15 @@ fn started(program: &PathBuf, port: u16, dir: &tempfile::TempDir) -> (Child, u16
     command.arg("--state").arg(dir.path().join("state.json"));
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap());
-    let found = loop {
-        let mut line = String::new();
-        if lines.read_line(&mut line).unwrap() == 0 {
-            let _ = process.kill();
-            panic!("anvil does not start: {:?}", process.wait());
-        }
-        if let Some(port) = line.trim().strip_prefix("Listening on 127.0.0.1:") {
-            break port.parse().unwrap();
-        }
-    };
     // It writes a line for each question, and stops when nobody reads them.
-    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-    (process, found)
+    let told = process.stdout.take().unwrap();
+    let listens = await_line(told, |line| line.starts_with(LISTENS));
+    let line = listens.unwrap_or_else(|said| {
+        let _ = process.kill();
+        panic!("anvil does not start: {:?}: {said}", process.wait());
+    });
+    let port = line.trim().strip_prefix(LISTENS).unwrap();
+    (process, port.parse().unwrap())
 }
 
 impl Drop for Anvil {

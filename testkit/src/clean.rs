@@ -15,8 +15,9 @@ pub(crate) const OWN_PREFIX: &str = "cdtest-";
 /// Of somebody who measures on the same machine.
 const BENCHMARKS: &str = "cofferdam-bench-";
 /// The kernel takes namespaces and empty groups apart in its own time, which is long on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A look reads all of /proc, and is itself a load.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 /// Outside ids of sandboxes that root starts.
 const SANDBOX_UIDS: std::ops::Range<u32> = 0x7000_0000..0x7440_0000;
@@ -97,11 +98,11 @@ fn processes(all: &[Process], mark: &str, seen: &Seen) -> Vec<Process> {
     let line = format!("{}={mark}", Host::MARK);
     let is_ours = |process: &&Process| {
         let of_another =
-            process.environment.contains(Host::MARK) && !process.environment.contains(&line);
+            process.environment.contains(Host::MARK) && !carries(&process.environment, &line);
         !of_another
             && (below.contains(&process.pid)
-                || process.environment.contains(&line)
-                || process.command.contains(&line))
+                || carries(&process.environment, &line)
+                || carries(&process.command, &line))
     };
     for orphan in all.iter().filter(|process| {
         process.is_zombie && process.parent == own && !seen.children.contains(&process.pid)
@@ -116,6 +117,12 @@ fn processes(all: &[Process], mark: &str, seen: &Seen) -> Vec<Process> {
         .collect()
 }
 
+/// Whether a text names this mark, and not one that only begins like it.
+fn carries(text: &str, line: &str) -> bool {
+    let mut ends = text.match_indices(line).map(|(at, _)| at + line.len());
+    ends.any(|end| !text[end..].starts_with(|next: char| next.is_ascii_digit()))
+}
+
 /// Ends what is left of a test that failed.
 pub(crate) fn end_processes(mark: &str, seen: &Seen) {
     for process in processes(&process::all(), mark, seen) {
@@ -127,7 +134,7 @@ pub(crate) fn end_processes(mark: &str, seen: &Seen) {
 
 /// Groups of runs that this test knows, and new groups that nobody holds any more: a living supervisor locks its own.
 fn groups(before: &Before, seen: &Seen) -> Vec<PathBuf> {
-    let locked = locked_inodes();
+    let locked = locked_files();
     let is_left = |path: &PathBuf| {
         let name = path
             .file_name()
@@ -136,7 +143,7 @@ fn groups(before: &Before, seen: &Seen) -> Vec<PathBuf> {
             .into_owned();
         let known = seen.run_ids.iter().any(|id| name.ends_with(id.as_str()));
         let abandoned =
-            || std::fs::metadata(path).is_ok_and(|found| !locked.contains(&found.ino()));
+            || std::fs::metadata(path).is_ok_and(|found| !locked.contains(&lock_name(&found)));
         known || !before.cgroups.contains(path) && abandoned()
     };
     cgroups().into_iter().filter(is_left).collect()
@@ -163,16 +170,29 @@ fn cgroups() -> Vec<PathBuf> {
     found
 }
 
-/// Inodes of everything that somebody holds an flock on.
-fn locked_inodes() -> BTreeSet<u64> {
-    let text = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+/// Everything that somebody holds an flock on, as `device:inode`: hierarchies have the same small numbers.
+fn locked_files() -> BTreeSet<String> {
+    locked_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default())
+}
+
+fn locked_in(text: &str) -> BTreeSet<String> {
     text.lines()
         .filter(|line| line.contains("FLOCK"))
         .filter_map(|line| {
-            line.split_whitespace()
-                .find_map(|word| word.splitn(3, ':').nth(2)?.parse().ok())
+            let mut words = line.split_whitespace();
+            words.find(|word| word.split(':').count() == 3)
         })
+        .map(str::to_owned)
         .collect()
+}
+
+/// A file as /proc/locks names it.
+fn lock_name(found: &std::fs::Metadata) -> String {
+    let (major, minor) = (
+        rustix::fs::major(found.dev()),
+        rustix::fs::minor(found.dev()),
+    );
+    format!("{major:02x}:{minor:02x}:{}", found.ino())
 }
 
 fn mounts() -> BTreeSet<String> {
@@ -224,7 +244,7 @@ fn namespaces(all: &[Process], mark: &str, seen: &Seen) -> BTreeSet<String> {
     }
     let line = format!("{}={mark}", Host::MARK);
     let others = |process: &&Process| {
-        process.environment.contains(Host::MARK) && !process.environment.contains(&line)
+        process.environment.contains(Host::MARK) && !carries(&process.environment, &line)
     };
     let mut found = BTreeSet::new();
     for process in all.iter().filter(|process| !others(process)) {
@@ -237,4 +257,29 @@ fn namespaces(all: &[Process], mark: &str, seen: &Seen) -> BTreeSet<String> {
         );
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_that_only_begins_like_another_is_another() {
+        let line = "MARK=mark-7-1";
+        assert!(carries("A=1\nMARK=mark-7-1\nB=2", line));
+        assert!(carries("MARK=mark-7-12\nMARK=mark-7-1", line));
+        assert!(!carries("A=1\nMARK=mark-7-10\nB=2", line));
+        assert!(!carries("", line));
+    }
+
+    #[test]
+    fn a_lock_is_known_by_the_device_and_the_number_of_its_file() {
+        let text = "1: FLOCK  ADVISORY  READ 16319 00:24:1 0 EOF\n2: POSIX  ADVISORY  WRITE 7 00:25:2 0 EOF\n2: -> FLOCK  ADVISORY  WRITE 8 fd:01:30 0 EOF\n";
+        let found = locked_in(text);
+        let found: Vec<&str> = found.iter().map(String::as_str).collect();
+        assert_eq!(found, ["00:24:1", "fd:01:30"]);
+        let own = std::fs::metadata("/proc").unwrap();
+        let name = lock_name(&own);
+        assert!(name.ends_with(&format!(":{}", own.ino())), "{name}");
+    }
 }

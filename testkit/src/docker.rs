@@ -2,7 +2,6 @@
 //! own; all of it is gone afterwards.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use crate::host::Host;
+use crate::ready::await_line;
+use crate::started::SOON;
 
 /// The daemon.
 #[derive(Debug)]
@@ -66,7 +67,9 @@ impl Dockerd {
         command.args(flags);
         // It outlives what a test's runs may leave behind, and is none of it.
         command.env(Host::MARK, "of-the-daemon");
-        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        // Whoever it starts may outlive it for a moment, and must not hold what the test writes to.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::piped());
         let daemon = command.spawn().unwrap();
         let mut docker = Self {
             daemon,
@@ -141,15 +144,10 @@ impl Dockerd {
         pid.and_then(Pid::from_raw)
     }
 
-    /// The daemon says when it listens; what it says after that is read so that it can go on.
     fn await_socket(&mut self) {
-        let mut log = BufReader::new(self.daemon.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("API listen on") {
-            let read = log.read_line(&mut said).unwrap();
-            assert!(read > 0, "dockerd ended: {said}");
-        }
-        std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
+        let log = self.daemon.stderr.take().unwrap();
+        let listens = await_line(log, |line| line.contains("API listen on"));
+        listens.unwrap_or_else(|said| panic!("dockerd does not listen: {said}"));
     }
 
     fn import(&self) {
@@ -255,12 +253,12 @@ fn end_those_of(dir: &Path) {
     }
 }
 
-/// Waits until something is so, and fails when it is not within half a minute.
+/// Waits until something is so, and fails when it does not become so.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + SOON;
     while !is_so() {
-        assert!(Instant::now() < deadline, "not within 30 s: {what}");
+        assert!(Instant::now() < deadline, "not within {SOON:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::finished::Finished;
 use crate::host::Host;
@@ -23,7 +23,6 @@ pub struct Launch<'h> {
     stdin: Input,
     stdout: Option<Stdio>,
     stderr: Option<Stdio>,
-    patience: Duration,
     json: bool,
 }
 
@@ -33,9 +32,6 @@ enum Input {
     Bytes(Vec<u8>),
     From(Stdio),
 }
-
-/// No run of the tests takes this long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 impl<'h> Launch<'h> {
     pub(crate) fn new<A: AsRef<OsStr>>(host: &'h Host, args: impl IntoIterator<Item = A>) -> Self {
@@ -55,7 +51,6 @@ impl<'h> Launch<'h> {
             stdin: Input::Nothing,
             stdout: None,
             stderr: None,
-            patience: PATIENCE,
             json: false,
         }
     }
@@ -115,8 +110,7 @@ impl<'h> Launch<'h> {
     /// Runs it to its end. Panics when it does not come to one.
     #[track_caller]
     pub fn finish(self) -> Finished {
-        let patience = self.patience;
-        self.start().finish_within(patience)
+        self.start().finish()
     }
 
     #[track_caller]

@@ -23,6 +23,7 @@ pub mod nats;
 mod need;
 pub mod podman;
 mod process;
+mod ready;
 pub mod registry;
 pub mod shape;
 mod started;

@@ -1,5 +1,6 @@
 //! A NATS server of a test's own, on loopback, with JetStream in a directory that goes with it. It can be stopped and started again with what it had.
 
+use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -95,8 +96,9 @@ fn started(
     config: Option<&Path>,
 ) -> Option<Child> {
     let mut command = Command::new(which("nats-server")?);
+    let name = format!("of-test-{}-{port}", std::process::id());
     command.args(["-a", host, "-p", &port.to_string(), "-js", "-sd"]);
-    command.arg(dir.path());
+    command.arg(dir.path()).args(["--name", &name]);
     if let Some(config) = config {
         command.arg("-c").arg(config);
     }
@@ -107,7 +109,7 @@ fn started(
         if process.try_wait().unwrap().is_some() {
             return None;
         }
-        if TcpStream::connect((host, port)).is_ok() {
+        if greets(host, port, &name) {
             return Some(process);
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -115,6 +117,17 @@ fn started(
     let _ = process.kill();
     let _ = process.wait();
     None
+}
+
+/// Whether it is this server that answers: another process may have taken the port. A server says its name to whoever connects.
+fn greets(host: &str, port: u16, name: &str) -> bool {
+    let Ok(stream) = TcpStream::connect((host, port)) else {
+        return false;
+    };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+    let mut said = String::new();
+    let read = BufReader::new(stream).read_line(&mut said);
+    read.is_ok() && said.contains(&format!("\"{name}\""))
 }
 
 impl Drop for Nats {

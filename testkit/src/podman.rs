@@ -36,6 +36,8 @@ impl Podman {
         }
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("setpriv");
+        // Its helpers leave files where they are started.
+        command.current_dir(dir.path());
         command.args(["--pdeathsig", "TERM", "--", "unshare", "--mount"]);
         command.args(["sh", "-ec", PRIVATELY, "sh"]);
         command.arg("--root").arg(dir.path().join("root"));
@@ -55,7 +57,8 @@ impl Podman {
             "0",
         ]);
         command.arg(format!("unix://{}", dir.path().join("socket").display()));
-        command.stdin(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         let service = command.spawn().unwrap();
         let podman = Self { service, dir };
         until("podman listens", || podman.socket().exists());

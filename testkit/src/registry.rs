@@ -1,10 +1,10 @@
 //! A registry of images of a test's own, on loopback.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::docker::{skip, which};
+use crate::ready::await_line;
 
 /// The password `secret`, as registries keep it.
 const SECRET: &str = "$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a";
@@ -42,36 +42,43 @@ impl Registry {
             return skip("docker-registry");
         }
         let dir = tempfile::tempdir().unwrap();
-        // The registry does not say which port it was given, so it is given one that was free a moment ago.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = port.local_addr().unwrap().to_string();
-        drop(port);
-        let config = dir.path().join("config.yml");
         let own = dir.path().join("data");
         let data = data.unwrap_or(&own);
         let text = format!(
-            "version: 0.1\nstorage: {{ filesystem: {{ rootdirectory: {} }} }}\nhttp:\n  addr: \"{address}\"\n{http}",
+            "version: 0.1\nstorage: {{ filesystem: {{ rootdirectory: {} }} }}\nhttp:\n  addr: \"ADDRESS\"\n{http}",
             data.display()
         );
         let passwords = dir.path().join("passwords");
         std::fs::write(&passwords, format!("me:{SECRET}\n")).unwrap();
         let more = more.replace("PASSWORDS", passwords.to_str().unwrap());
-        std::fs::write(&config, format!("{text}{more}")).unwrap();
-        let mut command = Command::new("docker-registry");
-        command.arg("serve").arg(&config).stdin(Stdio::null());
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let config = dir.path().join("config.yml");
         let mut said = String::new();
-        while !said.contains("listening on") {
-            assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
+        // The registry does not say which port it was given, so it is given one that was free a moment ago. Another process may take it first: then another one is tried.
+        for _ in 0..20 {
+            let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = port.local_addr().unwrap().to_string();
+            drop(port);
+            let text = format!("{text}{more}").replace("ADDRESS", &address);
+            std::fs::write(&config, text).unwrap();
+            let mut command = Command::new("docker-registry");
+            command.arg("serve").arg(&config).stdin(Stdio::null());
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut process = command.spawn().unwrap();
+            let log = process.stderr.take().unwrap();
+            match await_line(log, |line| line.contains("listening on")) {
+                Ok(_) => {
+                    return Some(Self {
+                        process,
+                        address,
+                        _dir: dir,
+                    });
+                }
+                Err(why) => said = why,
+            }
+            let _ = process.kill();
+            let _ = process.wait();
         }
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Some(Self {
-            process,
-            address,
-            _dir: dir,
-        })
+        panic!("docker-registry does not listen: {said}");
     }
 }
 

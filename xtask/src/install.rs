@@ -9,6 +9,8 @@ mod schemathesis;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[cfg(test)]
+pub(crate) use chain::has_chain;
 pub(crate) use chain::{chain_best_effort, solidity_compiler};
 pub(crate) use dotnet::dotnet_best_effort;
 pub(crate) use guest::guest_best_effort;
@@ -34,7 +36,7 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "runsc",
         shows: "runsc",
-        reason: "gVisor, a backend",
+        reason: "gVisor, a backend, and containers with another kernel",
     },
     Package {
         name: "python3",
@@ -49,7 +51,7 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "git",
         shows: "/usr/bin/git",
-        reason: "projects that are sent as a bundle, which is cloned inside",
+        reason: "projects that are sent as a bundle, which is cloned inside; a client inside that is told nothing of proxies",
     },
     Package {
         name: "gcc",
@@ -137,11 +139,6 @@ const PACKAGES: &[Package] = &[
         reason: "a client that knows of proxies, inside",
     },
     Package {
-        name: "git",
-        shows: "/usr/bin/git",
-        reason: "another, that is told nothing of them",
-    },
-    Package {
         name: "openssl",
         shows: "/usr/bin/openssl",
         reason: "a TLS server and a client of another make",
@@ -210,11 +207,6 @@ const PACKAGES: &[Package] = &[
         name: "catatonit",
         shows: "catatonit",
         reason: "the first process of its containers",
-    },
-    Package {
-        name: "runsc",
-        shows: "runsc",
-        reason: "containers with another kernel",
     },
     Package {
         name: "nats-server",

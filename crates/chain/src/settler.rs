@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy_primitives::B256;
 use cofferdam_store::settlements::{Settlement, Settlements, State};
 use jiff::Timestamp;
 
@@ -91,7 +92,17 @@ impl Settler {
     /// Looks at everything that is open, once, and does what can be done now.
     pub fn tick(&self, now: Timestamp) -> Result<Tick, ChainError> {
         let mut tick = Tick::default();
-        let mut open = self.outbox.open_ones()?;
+        let (mut open, unread): (Vec<_>, Vec<_>) =
+            self.outbox.open_ones()?.into_iter().partition(is_read);
+        // What nobody can read keeps nothing else waiting.
+        for mut one in unread {
+            let why = damaged(&one).to_string();
+            tick.said.push(why.clone());
+            tick.refused += 1;
+            one.progress.note = Some(why);
+            one.state = State::Refused;
+            self.outbox.update(&one, now)?;
+        }
         if open.is_empty() {
             return Ok(tick);
         }
@@ -287,6 +298,10 @@ fn waiting(attempts: u32) -> Duration {
 fn later(now: Timestamp, wait: Duration) -> i64 {
     let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
     now.as_millisecond().saturating_add(wait)
+}
+
+fn is_read(one: &Settlement) -> bool {
+    one.id.parse::<B256>().is_ok() && decision(one).is_some()
 }
 
 fn decision(one: &Settlement) -> Option<Decision> {

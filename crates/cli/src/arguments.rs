@@ -17,6 +17,7 @@ pub(crate) mod project;
 mod quick;
 pub(crate) mod remote;
 pub(crate) mod serve;
+mod variables;
 mod words;
 
 use std::ffi::OsString;
@@ -62,7 +63,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     match quick::run(&args) {
         Some(cli) => Ok(cli),
-        None => Cli::try_parse(),
+        None => variables::parse(),
     }
 }
 
@@ -301,7 +302,7 @@ pub(crate) struct ExecuteArgs {
     /// The sealed payload, or `-` for standard input.
     pub(crate) payload: PathBuf,
     /// The name of this worker in the envelope.
-    #[arg(help_heading = "Answer", long, value_name = "ID", env = "COFFERDAM_WORKER_ID", default_value = "local", value_parser = crate::execute::worker_id)]
+    #[arg(help_heading = "Answer", long, value_name = "ID", env = "COFFERDAM_WORKER_ID", hide_env_values = true, default_value = "local", value_parser = crate::execute::worker_id)]
     pub(crate) worker: String,
     /// The directory the work is about, seen inside as /work; writable only if the payload says `filesystem_write`.
     #[arg(help_heading = "Files", long, value_name = "DIR")]

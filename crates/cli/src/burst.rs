@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read as _;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::io::Seek as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use crate::arguments::remote::ServerArgs;
 use crate::arguments::{OnOutputLimit, RunArgs};
 use crate::config::{Merged, Origin, Setting, Switch};
-use crate::failure::Failure;
+use crate::failure::{Failure, visible};
 use crate::policy;
 use crate::remote;
 use crate::run;
@@ -171,15 +171,18 @@ fn request(args: &RunArgs, merged: &Merged) -> Result<Value, Here> {
 
 /// What is there whole already. What comes bit by bit is read by a run of this process.
 fn input(from: Option<&Path>) -> Result<Option<Vec<u8>>, Here> {
-    let own = Path::new("/dev/stdin");
-    let path = match from {
-        Some(path) if path.as_os_str() == "none" => return Ok(None),
-        Some(path) if path.as_os_str() != "-" => path,
-        _ => own,
-    };
     let stays =
         || "standard input is read as it comes; say --stdin none, or name a file".to_owned();
-    let found = std::fs::metadata(path).map_err(|_| stays())?;
+    let opened = match from {
+        Some(path) if path.as_os_str() == "none" => return Ok(None),
+        Some(path) if path.as_os_str() != "-" => run::open_input(path),
+        _ => std::io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .map(File::from),
+    };
+    let mut file = opened.map_err(|_| stays())?;
+    let found = file.metadata().map_err(|_| stays())?;
     // The null device.
     if found.file_type().is_char_device() && found.rdev() == rustix::fs::makedev(1, 3) {
         return Ok(None);
@@ -187,13 +190,30 @@ fn input(from: Option<&Path>) -> Result<Option<Vec<u8>>, Here> {
     if !found.is_file() {
         return Err(stays());
     }
-    if found.len() > MOST_INPUT {
-        return Err("standard input is larger than what goes along".to_owned());
+    let bytes = rest_of(&mut file).map_err(|_| stays())?;
+    match u64::try_from(bytes.len()) {
+        Ok(length) if length <= MOST_INPUT => Ok(Some(bytes)),
+        _ => Err("standard input is larger than what goes along".to_owned()),
     }
+}
+
+/// From where it stands, since somebody may have read a part of it, and without moving that: a run here may still have to read it. At most one byte more than goes along.
+fn rest_of(file: &mut File) -> std::io::Result<Vec<u8>> {
+    let begin = file.stream_position()?;
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MOST_INPUT).read_to_end(&mut bytes));
-    read.map_err(|_| stays())?;
-    Ok(Some(bytes))
+    let mut part = vec![0; 64 << 10];
+    loop {
+        let done = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if done > MOST_INPUT {
+            return Ok(bytes);
+        }
+        match file.read_at(&mut part, begin.saturating_add(done)) {
+            Ok(0) => return Ok(bytes),
+            Ok(read) => bytes.extend(part.get(..read).unwrap_or_default()),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Those that somebody named. The others are the daemon's own, which gives no run everything.
@@ -256,7 +276,7 @@ fn exit_code(run: &Value) -> Result<ExitCode, Failure> {
             number.ok_or_else(lost)?
         }
         EndingRecord::Stopped { cause, detail, .. } => {
-            note(&format!("cofferdam: {detail}"));
+            note(&format!("cofferdam: {}", visible(&detail)));
             match cause.as_str() {
                 "wall_time" => codes::EXIT_WALL_TIME,
                 "cpu_time" => codes::EXIT_CPU_TIME,
@@ -266,6 +286,7 @@ fn exit_code(run: &Value) -> Result<ExitCode, Failure> {
             }
         }
         EndingRecord::NeverStarted { code, message, .. } => {
+            let message = visible(&message);
             note(&format!("cofferdam: {message} [{}]", code.as_str()));
             match code {
                 ErrorCode::ProgramNotFound => codes::EXIT_NOT_FOUND,
@@ -275,4 +296,27 @@ fn exit_code(run: &Value) -> Result<ExitCode, Failure> {
         }
     };
     Ok(ExitCode::from(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+
+    #[test]
+    fn input_is_taken_from_where_it_stands_and_left_there() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"one\ntwo\n").unwrap();
+        file.seek(std::io::SeekFrom::Start(4)).unwrap();
+        assert_eq!(rest_of(&mut file).unwrap(), b"two\n");
+        let mut again = String::new();
+        file.read_to_string(&mut again).unwrap();
+        assert_eq!(again, "two\n");
+        assert_eq!(rest_of(&mut file).unwrap(), b"");
+        file.set_len(MOST_INPUT + (1 << 20)).unwrap();
+        file.rewind().unwrap();
+        let length = u64::try_from(rest_of(&mut file).unwrap().len()).unwrap();
+        assert!(length > MOST_INPUT, "what is too long shows that it is");
+    }
 }

@@ -262,7 +262,7 @@ fn overview(
     let found = ledger.overview()?;
     let outbox = Settlements::open(dir, &ledger.place().to_string())?;
     let counts = outbox.counts()?;
-    let is_named = args.key_file.is_some() || std::env::var_os(KEY_VARIABLE).is_some();
+    let is_named = args.key_file.is_some() || place::key_variable().is_some();
     let me = match is_named || matches!(place, Place::Here { .. }) {
         true => Some(place.key(args.key_file.as_deref())?.address()),
         false => None,

@@ -5,9 +5,13 @@ mod scenes;
 mod stage;
 mod town;
 
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use cofferdam_contract::codes::{self, ErrorCode};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::json;
 
@@ -34,34 +38,17 @@ struct Played {
 
 pub(crate) fn demo(args: &DemoArgs, places: &Places) -> Result<ExitCode, Failure> {
     let is_public = args.enforcement == EnforcementArg::Public;
+    // Whoever ends it ends what it started: servers, workers, and their directory.
+    let signals = cofferdam_engine::cancel_on_signals()?;
     let played = runtime()?.block_on(async {
-        let waiting = Waiting::on("setting the stage");
-        let mut stage = Stage::set(args, places).await?;
-        drop(waiting);
-        let mut played = Vec::new();
-        for (number, scene) in SCENES.iter().enumerate() {
-            let began = Instant::now();
-            let waiting = Waiting::on(scene.about);
-            let seen = scenes::play(scene.name, &mut stage).await;
-            drop(waiting);
-            let (happened, as_expected) = match seen {
-                Ok(seen) => (seen, true),
-                Err(wrong) => (wrong, false),
-            };
-            let one = Played {
-                name: scene.name,
-                about: scene.about,
-                happened,
-                as_expected,
-                seconds: began.elapsed().as_secs_f64(),
-            };
-            if !args.json {
-                tell(number + 1, &one)?;
-            }
-            played.push(one);
+        tokio::select! {
+            played = played(args, places) => played.map(Some),
+            told = told_to_end(signals) => told.map(|()| None),
         }
-        Ok::<_, Failure>(played)
     })?;
+    let Some(played) = played else {
+        return Ok(ExitCode::from(codes::EXIT_CANCELED));
+    };
     let all = played.iter().all(|one| one.as_expected);
     let enforcement = if is_public { "public" } else { "local" };
     let wrong = played.iter().filter(|one| !one.as_expected).count();
@@ -79,6 +66,47 @@ pub(crate) fn demo(args: &DemoArgs, places: &Places) -> Result<ExitCode, Failure
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+async fn played(args: &DemoArgs, places: &Places) -> Result<Vec<Played>, Failure> {
+    let waiting = Waiting::on("setting the stage");
+    let mut stage = Stage::set(args, places).await?;
+    drop(waiting);
+    let mut played = Vec::new();
+    for (number, scene) in SCENES.iter().enumerate() {
+        let began = Instant::now();
+        let waiting = Waiting::on(scene.about);
+        let seen = scenes::play(scene.name, &mut stage).await;
+        drop(waiting);
+        let (happened, as_expected) = match seen {
+            Ok(seen) => (seen, true),
+            Err(wrong) => (wrong, false),
+        };
+        let one = Played {
+            name: scene.name,
+            about: scene.about,
+            happened,
+            as_expected,
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        if !args.json {
+            tell(number + 1, &one)?;
+        }
+        played.push(one);
+    }
+    Ok(played)
+}
+
+/// Comes back when a signal has.
+async fn told_to_end(signals: OwnedFd) -> Result<(), Failure> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let mut fds = [PollFd::new(&signals, PollFlags::IN)];
+        while let Err(Errno::INTR) = rustix::event::poll(&mut fds, None) {}
+        let _ = tell.send(());
+    });
+    let heard = told.await;
+    heard.map_err(|_| Failure::new(ErrorCode::Internal, "nobody listens for signals any more"))
 }
 
 fn tell(number: usize, one: &Played) -> Result<(), Failure> {

@@ -64,7 +64,7 @@ pub(crate) fn execute(args: &ExecuteArgs, places: Places) -> Result<ExitCode, Fa
         if let Some(key) = &sign {
             receipt::sign(&sealed, &mut envelope, key)?;
         }
-        failure::print(&pretty(&envelope)?)?;
+        failure::print(&written(&envelope)?)?;
         Ok(match envelope.status {
             Status::Success => ExitCode::SUCCESS,
             Status::Error => ExitCode::FAILURE,
@@ -275,8 +275,10 @@ fn code(
         Failure::problem("--data-dir", "", fix)
     })?;
     let source = Source::script(task.code.clone());
-    language::prepare_source(&task.language, &source, dir, on)
-        .map_err(|failure| failure.with_code(ErrorCode::BackendUnsupportedTask))
+    // Nobody is asked to cancel here, so that there is always something.
+    let prepared = language::prepare(&task.language, &source, dir, on, None)
+        .map_err(|failure| failure.with_code(ErrorCode::BackendUnsupportedTask))?;
+    prepared.ok_or_else(|| Failure::new(ErrorCode::Internal, "the search was canceled by nobody"))
 }
 
 fn source_request(sealed: &Sealed, place: RunPlace, code: &Prepared) -> Request {
@@ -352,13 +354,25 @@ fn envelope(sealed: &Sealed, record: &RunRecord, worker: &str) -> Result<ResultE
     };
     let mut envelope = ResultEnvelope::new(sealed, record, by)
         .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
-    while pretty(&envelope)?.len().saturating_add(RECEIPT_ROOM) > MAX_BYTES {
+    while written(&envelope)?.len().saturating_add(RECEIPT_ROOM) > MAX_BYTES {
         let Some(partial) = &mut envelope.partial_output else {
             break;
         };
         shorten(partial);
     }
     Ok(envelope)
+}
+
+/// As people read it; on one line where it would be longer than what readers take. A list in lists is mostly indentation otherwise.
+fn written(envelope: &ResultEnvelope) -> Result<String, Failure> {
+    let text = pretty(envelope)?;
+    if text.len().saturating_add(RECEIPT_ROOM) <= MAX_BYTES {
+        return Ok(text);
+    }
+    let mut text = serde_json::to_string(envelope)
+        .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+    text.push('\n');
+    Ok(text)
 }
 
 /// Control characters and base64 take more room in JSON than they did in the stream. What is cut off counts as truncated.

@@ -1,5 +1,6 @@
 //! `cofferdam export`: runs as one file for another machine.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,6 +12,7 @@ use cofferdam_store::bundle::{
 use cofferdam_store::database::Query;
 use cofferdam_store::{History, RunId};
 use jiff::Timestamp;
+use rustix::fs::OFlags;
 use serde_json::json;
 
 use crate::arguments::Places;
@@ -180,8 +182,16 @@ fn origin(config: &str) -> Option<String> {
 fn short_text(path: &Path) -> Option<String> {
     use std::io::Read as _;
     const LONGEST: u64 = 1 << 20;
-    let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    let file = std::fs::File::open(path).ok().filter(|_| is_file)?;
+    // The directory may be a stranger's: neither a pipe is waited for, nor a link followed.
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = std::fs::File::options()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
     let mut text = String::new();
     file.take(LONGEST).read_to_string(&mut text).ok()?;
     Some(text)
@@ -246,5 +256,16 @@ mod tests {
         );
         std::fs::write(dir.join("HEAD"), "ref: refs/../../../etc/passwd\n").unwrap();
         assert_eq!(git(&below).unwrap().commit, None);
+    }
+
+    #[test]
+    fn neither_a_pipe_nor_a_link_in_a_strangers_repository_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        let (pipe, link) = (place.path().join("HEAD"), place.path().join("config"));
+        let kind = rustix::fs::FileType::Fifo;
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
+        assert_eq!((short_text(&pipe), short_text(&link)), (None, None));
     }
 }

@@ -12,6 +12,8 @@ use cofferdam_store::StoreError;
 use cofferdam_store::sift::redact::{self, Rules};
 use cofferdam_workshop::WorkError;
 
+use crate::terminal::text;
+
 /// Why a command could not do its work.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -133,15 +135,7 @@ pub(crate) fn without_secrets(text: &str) -> String {
 
 /// A stranger wrote some of the values in our messages: they must not steer the terminal or look like lines of ours.
 pub(crate) fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
+    text::safe(text)
 }
 
 /// What clap has to say: help and version are not failures; everything else is, in our form and with our code.
@@ -213,5 +207,6 @@ mod tests {
     #[test]
     fn nothing_a_stranger_writes_steers_the_terminal() {
         assert_eq!(visible("é\u{1b}[2J\n\u{9b}x"), "é\\u{1b}[2J\\n\\u{9b}x");
+        assert_eq!(visible("x\u{202e}y\u{2028}z"), "x\\u{202e}y\\u{2028}z");
     }
 }

@@ -26,7 +26,7 @@ use crate::arguments::fleet::{FleetArgs, FleetVerb, LedgerArgs, LedgerVerb};
 use crate::failure::{self, Failure, visible};
 use crate::seal::document::Document;
 use crate::terminal::output::document;
-use way::connected;
+use way::{changed as changed_fleet, connected};
 
 impl From<FleetError> for Failure {
     fn from(error: FleetError) -> Self {
@@ -38,34 +38,48 @@ const FLEET: &str = "cofferdam.fleet/1";
 const LEDGER: &str = "cofferdam.ledger/1";
 
 pub(crate) fn fleet(args: &FleetArgs, places: &Places) -> Result<ExitCode, Failure> {
-    let wanted = match &args.verb {
-        FleetVerb::Init {
-            grace,
-            heartbeat_timeout,
-            max_starts,
-            rules,
-            public,
-            ..
-        } => {
-            let mut settings = Settings::default();
-            let ms = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            settings.grace_ms = grace.as_ref().map_or(settings.grace_ms, ms);
-            settings.heartbeat_timeout_ms = heartbeat_timeout
-                .as_ref()
-                .map_or(settings.heartbeat_timeout_ms, ms);
-            settings.max_starts = max_starts.unwrap_or(settings.max_starts);
-            if let Some(file) = rules {
-                settings.rules = read_rules(file)?;
-            }
-            settings.enforcement = public::enforcement(public, places)?;
-            Some(settings)
-        }
-        _ => None,
-    };
+    let change = change(&args.verb, places)?;
+    let (url, way) = (&args.server.nats, &args.server.way);
     runtime()?.block_on(async {
-        let fleet = connected(&args.server.nats, &args.server.way, places, wanted).await?;
+        let fleet = match change {
+            Some(change) => changed_fleet(url, way, places, change).await?,
+            None => connected(url, way, places).await?,
+        };
         done(&args.verb, &fleet, places).await
     })
+}
+
+/// What `init` has hold from now on. What it does not name stays as it is: a fleet that exists may enforce its rules on a chain.
+fn change(
+    verb: &FleetVerb,
+    places: &Places,
+) -> Result<Option<impl FnOnce(&mut Settings)>, Failure> {
+    let FleetVerb::Init {
+        grace,
+        heartbeat_timeout,
+        max_starts,
+        rules,
+        public,
+        ..
+    } = verb
+    else {
+        return Ok(None);
+    };
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (grace, silence, starts) = (grace.map(ms), heartbeat_timeout.map(ms), *max_starts);
+    let rules = rules.as_deref().map(read_rules).transpose()?;
+    let enforcement = public::enforcement(public, places)?;
+    Ok(Some(move |settings: &mut Settings| {
+        settings.grace_ms = grace.unwrap_or(settings.grace_ms);
+        settings.heartbeat_timeout_ms = silence.unwrap_or(settings.heartbeat_timeout_ms);
+        settings.max_starts = starts.unwrap_or(settings.max_starts);
+        if let Some(rules) = rules {
+            settings.rules = rules;
+        }
+        if let Some(enforcement) = enforcement {
+            settings.enforcement = enforcement;
+        }
+    }))
 }
 
 async fn done(verb: &FleetVerb, fleet: &Fleet, places: &Places) -> Result<ExitCode, Failure> {
@@ -280,7 +294,7 @@ async fn one_job(fleet: &Fleet, job: &str, json: bool) -> Result<String, Failure
 
 pub(crate) fn ledger(args: &LedgerArgs, places: &Places) -> Result<ExitCode, Failure> {
     let text = runtime()?.block_on(async {
-        let fleet = connected(&args.server.nats, &args.server.way, places, None).await?;
+        let fleet = connected(&args.server.nats, &args.server.way, places).await?;
         let ledger = LocalLedger::new(&fleet);
         match &args.verb {
             LedgerVerb::Show { json } => {

@@ -78,8 +78,8 @@ pub(crate) fn images(args: &ImagesArgs, places: Places) -> Result<ExitCode, Fail
         Ok(settings)
     };
     let text = match &args.verb {
-        ImagesVerb::List { json } => list(&store()?, &settings()?, *json)?,
-        ImagesVerb::Pull(args) => pull(args, store, &settings()?)?,
+        ImagesVerb::List { json } => list(&store()?, settings, *json)?,
+        ImagesVerb::Pull(args) => pull(args, store, settings)?,
         ImagesVerb::Import(args) => import(args, &store()?, settings)?,
         ImagesVerb::Build(args) => daemon::build(args, &settings()?)?,
         ImagesVerb::Rm {
@@ -97,9 +97,14 @@ pub(crate) fn images(args: &ImagesArgs, places: Places) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(store: &Store, settings: &Settings, json: bool) -> Result<String, Failure> {
+fn list(
+    store: &Store,
+    settings: impl Fn() -> Result<Settings, Failure>,
+    json: bool,
+) -> Result<String, Failure> {
     let mut all: Vec<Listed> = store.list()?.into_iter().map(ours::listed).collect();
-    match daemon::list(settings) {
+    let found = settings().map_err(|failure| failure.words());
+    match found.and_then(|settings| daemon::list(&settings).map_err(|why| why.to_string())) {
         Ok(found) => all.extend(found),
         // Said, and no reason to hide what is here.
         Err(why) => tell(&format!(
@@ -115,14 +120,14 @@ fn list(store: &Store, settings: &Settings, json: bool) -> Result<String, Failur
 fn pull(
     args: &PullArgs,
     store: impl Fn() -> Result<Store, Failure>,
-    settings: &Settings,
+    settings: impl Fn() -> Result<Settings, Failure>,
 ) -> Result<String, Failure> {
-    let to = args
-        .store
-        .unwrap_or_else(|| match daemon::answers(settings) {
-            true => StoreName::Docker,
-            false => StoreName::Native,
-        });
+    // Whoever names our own store does not care how the daemon is reached.
+    let to = match args.store {
+        Some(store) => store,
+        None if daemon::answers(&settings()?) => StoreName::Docker,
+        None => StoreName::Native,
+    };
     if to == StoreName::Docker {
         if args.plain_http || args.credentials.is_some() || args.ca.is_some() {
             let fix = "is for our own store, and this goes to the container daemon, which has settings of its own; add --store native";
@@ -132,7 +137,7 @@ fn pull(
                 fix,
             ));
         }
-        let pulled = daemon::pull(&args.image, settings)?;
+        let pulled = daemon::pull(&args.image, &settings()?)?;
         return told(&pulled, args.json);
     }
     let name = Reference::parse(&args.image)?;
@@ -193,31 +198,61 @@ fn remove(
     let mut gone = Gone::default();
     let _waiting = Waiting::on("removing images");
     for image in images {
-        let mut is_found = false;
-        if only != Some(StoreName::Docker) {
-            match store.remove(image) {
-                Ok(removed) => {
-                    gone.removed.extend(removed.removed);
-                    gone.freed_bytes += removed.freed_bytes;
-                    is_found = true;
-                }
-                Err(cofferdam_images::ImageError::Absent { .. }) if only.is_none() => {}
-                Err(cofferdam_images::ImageError::Unreadable { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound => {}
-                Err(other) => return Err(other.into()),
+        let removed = remove_one(image, only, store, &settings, &mut gone);
+        if let Err(failure) = removed {
+            // Whoever named several has to know which of them are gone.
+            if !gone.removed.is_empty() {
+                tell(&format!("removed before: {}", gone.removed.join(", ")));
             }
-        }
-        let is_asked = only == Some(StoreName::Docker)
-            || (only.is_none() && !is_found)
-            || (only.is_none() && daemon::has(image, &settings()?));
-        if is_asked {
-            gone.removed.extend(daemon::remove(image, &settings()?)?);
-        } else if !is_found {
-            let fix = "is not unpacked here; `cofferdam images list` shows what is";
-            return Err(Failure::problem("IMAGE", image, fix));
+            return Err(failure);
         }
     }
     said(&gone, json)
+}
+
+fn remove_one(
+    image: &str,
+    only: Option<StoreName>,
+    store: &Store,
+    settings: impl Fn() -> Result<Settings, Failure>,
+    gone: &mut Gone,
+) -> Result<(), Failure> {
+    let mut is_found = false;
+    if only != Some(StoreName::Docker) {
+        match store.remove(image) {
+            Ok(removed) => {
+                gone.removed.extend(removed.removed);
+                gone.freed_bytes += removed.freed_bytes;
+                is_found = true;
+            }
+            Err(cofferdam_images::ImageError::Absent { .. }) if only.is_none() => {}
+            Err(cofferdam_images::ImageError::Unreadable { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(other) => return Err(other.into()),
+        }
+    }
+    match (only, is_found) {
+        (Some(StoreName::Native), true) => {}
+        (Some(StoreName::Native), false) => {
+            let fix = "is not unpacked here; `cofferdam images list` shows what is";
+            return Err(Failure::problem("IMAGE", image, fix));
+        }
+        // What was meant is gone; the daemon may have one of that name too.
+        (None, true) => match settings() {
+            Ok(settings) if daemon::has(image, &settings) => {
+                gone.removed.extend(daemon::remove(image, &settings)?);
+            }
+            Ok(_) => {}
+            Err(why) => tell(&format!(
+                "an image of the container daemon would stay: {}",
+                why.words()
+            )),
+        },
+        (Some(StoreName::Docker), _) | (None, false) => {
+            gone.removed.extend(daemon::remove(image, &settings()?)?);
+        }
+    }
+    Ok(())
 }
 
 fn prune(

@@ -15,7 +15,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::failure::{self, Failure};
+use crate::history;
 use crate::language::Prepared;
+use crate::seal::document::Document;
 
 /// One input of the program.
 #[derive(Debug, Deserialize)]
@@ -34,7 +36,6 @@ pub(crate) struct OneInput {
 }
 
 const MOST: usize = 1000;
-const LONGEST: u64 = 16 << 20;
 /// How much of each stream a line carries.
 const KEPT: usize = 16 << 20;
 
@@ -65,19 +66,6 @@ fn unreadable(path: &Path) -> impl Fn(std::io::Error) -> Failure {
     move |error| Failure::io(ErrorCode::InputUnreadable, &what, &error)
 }
 
-fn bytes_of(path: &Path) -> Result<Vec<u8>, Failure> {
-    use std::io::Read as _;
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(unreadable(path))?;
-    let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
-    read.map_err(unreadable(path))?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > LONGEST) {
-        let fix = format!("is longer than {LONGEST} bytes; give less");
-        return Err(Failure::problem("--inputs", &path.to_string_lossy(), &fix));
-    }
-    Ok(bytes)
-}
-
 fn of_directory(dir: &Path) -> Result<Vec<OneInput>, Failure> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir).map_err(unreadable(dir))? {
@@ -96,7 +84,7 @@ fn of_directory(dir: &Path) -> Result<Vec<OneInput>, Failure> {
                 .to_string_lossy()
                 .into_owned(),
             stdin: String::new(),
-            bytes: Some(bytes_of(path)?),
+            bytes: Some(Document::read(path)?.bytes),
             args: Vec::new(),
             event: None,
         })
@@ -109,7 +97,7 @@ fn of_list(path: &Path) -> Result<Vec<OneInput>, Failure> {
         let message = format!("--inputs: `{}`: {why}", path.display());
         Failure::new(ErrorCode::InputMalformedJson, message)
     };
-    let value = cofferdam_contract::strict_json::parse(&bytes_of(path)?)
+    let value = cofferdam_contract::strict_json::parse(&Document::read(path)?.bytes)
         .map_err(|bad| malformed(bad.to_string()))?;
     let mut inputs: Vec<OneInput> =
         serde_json::from_value(value).map_err(|bad| malformed(bad.to_string()))?;
@@ -127,6 +115,7 @@ pub(crate) struct Each<'a> {
     pub(crate) cancel: BorrowedFd<'a>,
     /// Where randomness begins, if each must give the same each time.
     pub(crate) seed: Option<u64>,
+    pub(crate) on_output_limit: OnLimit,
 }
 
 impl Each<'_> {
@@ -135,20 +124,32 @@ impl Each<'_> {
         &self,
         inputs: Vec<OneInput>,
         mut recording: impl FnMut() -> Result<Option<Recording>, Failure>,
+        afterwards: impl Fn(&RunRecord),
     ) -> Result<ExitCode, Failure> {
         let mut exit_code = 0;
         for input in inputs {
             let name = input.name.clone();
             let record = self.one(input, recording()?)?;
             failure::print(&self.line(&name, &record))?;
+            history::tell_unrecorded(&record);
+            afterwards(&record);
             if exit_code == 0 {
-                exit_code = codes::exit_code(&record.ending);
+                exit_code = self.exit_code(&record);
             }
             if record.ending == Ending::Stopped(StopCause::Canceled) {
                 break;
             }
         }
         Ok(ExitCode::from(exit_code))
+    }
+
+    /// A handler that ended well and has no answer that can be used has not done its work.
+    fn exit_code(&self, record: &RunRecord) -> u8 {
+        let exit_code = codes::exit_code(&record.ending);
+        match record.ending {
+            Ending::Exited { .. } if self.code.answer(record).is_err() => exit_code.max(1),
+            _ => exit_code,
+        }
     }
 
     fn one(&self, input: OneInput, recording: Option<Recording>) -> Result<RunRecord, Failure> {
@@ -176,7 +177,7 @@ impl Each<'_> {
             stdout: Sink::Keep { at_most: KEPT },
             stderr: Sink::Keep { at_most: KEPT },
             result: self.code.result(),
-            on_output_limit: OnLimit::Stop,
+            on_output_limit: self.on_output_limit,
             evidence: Evidence::Ending,
             cancel: Some(self.cancel),
             recording,

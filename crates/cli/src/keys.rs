@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_store::DataDir;
 use cofferdam_store::bundle::{PublicKey, SigningKey};
-use cofferdam_store::keyring::{self, Holds, KeyRing, ListedKey};
+use cofferdam_store::keyring::{self, Holds, KeyList, KeyRing, ListedKey};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::arguments::Places;
 use crate::arguments::keys::{KeysArgs, KeysVerb, TrustArgs};
 use crate::failure::{self, Failure};
+use crate::fleet::say;
 use crate::history;
 use crate::terminal::output::document;
 
@@ -21,7 +22,11 @@ pub(crate) fn keys(args: &KeysArgs, places: Places) -> Result<ExitCode, Failure>
     let ring = KeyRing::of(&dir);
     let text = match &args.verb {
         KeysVerb::Generate { name, json } => told(&ring.generate(name)?, *json)?,
-        KeysVerb::List { json } => list(&ring.list()?, *json)?,
+        KeysVerb::List { json } => {
+            let found = ring.list()?;
+            tell_of_unreadable(&found);
+            list(&found.keys, *json)?
+        }
         KeysVerb::Show { name, pem, json } => {
             let key = ring.find(name)?;
             match pem {
@@ -49,6 +54,13 @@ pub(crate) fn keys(args: &KeysArgs, places: Places) -> Result<ExitCode, Failure>
     };
     failure::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn tell_of_unreadable(found: &KeyList) {
+    for (name, why) in &found.unreadable {
+        let code = why.code().as_str();
+        say(&format!("the key `{name}` is left out: {why} [{code}]"));
+    }
 }
 
 fn export(
@@ -137,9 +149,11 @@ impl Trust {
     pub(crate) fn new(args: &TrustArgs, dir: Option<&DataDir>) -> Result<Self, Failure> {
         let ring = dir.map(KeyRing::of);
         let mut trust = Self::default();
-        // A damaged key of the ring must not stand in the way of checking with another.
+        // A damaged key of the ring, or a ring that cannot be read, must not stand in the way of checking with another.
         let listed = ring.as_ref().and_then(|ring| ring.list().ok());
-        for key in listed.unwrap_or_default() {
+        let listed = listed.unwrap_or_default();
+        tell_of_unreadable(&listed);
+        for key in listed.keys {
             trust.known.push((key.name, key.public_key.parse()?));
         }
         let mut named = Vec::new();
@@ -202,4 +216,33 @@ pub(crate) fn nowhere() -> Failure {
         "",
         "says where this is kept; name a directory",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_key_does_not_hide_the_others() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(place.path());
+        let ring = KeyRing::of(&dir);
+        let good = ring.generate("good").unwrap();
+        let damaged = ring.generate("damaged").unwrap();
+        let keys = place.path().join("keys");
+        for entry in std::fs::read_dir(&keys).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_stem().is_some_and(|name| name == "damaged") {
+                std::fs::write(&path, "nonsense").unwrap();
+            }
+        }
+        let asked = TrustArgs {
+            key: Vec::new(),
+            trusted: None,
+            require_signature: true,
+        };
+        let trust = Trust::new(&asked, Some(&dir)).unwrap();
+        let counts = |key: &ListedKey| trust.signer(key.public_key.parse().unwrap()).trusted;
+        assert!(counts(&good) && !counts(&damaged));
+    }
 }

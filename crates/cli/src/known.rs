@@ -122,7 +122,7 @@ impl Question {
         parts.part("system", &System::default().identity(Duration::ZERO));
         parts.part("host", self.host.as_bytes());
         if let Some(sealed) = &self.sealed {
-            parts.payload(sealed);
+            parts.payload(sealed)?;
         }
         for (name, bytes) in &self.parts {
             parts.part(name, bytes);

@@ -1,11 +1,10 @@
 //! `cofferdam run --language`: source code instead of a command. Finds what runs the language inside the sandbox, lays the files out in a directory of the run's own, compiles
 //! there if the language is compiled, and reads what a handler answered.
 
-use std::io::Read as _;
 use std::os::fd::BorrowedFd;
-use std::process::ExitCode;
 
-use cofferdam_contract::codes::{self, ErrorCode};
+use cofferdam_contract::codes::ErrorCode;
+use cofferdam_contract::ending::{Ending, StopCause};
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::{CapturedStream, RunRecord};
 use cofferdam_contract::request::{Grant, Request, Workspace, WorkspaceAccess};
@@ -20,6 +19,7 @@ use cofferdam_toolchain::{
 
 use crate::arguments::RunArgs;
 use crate::failure::{self, Failure};
+use crate::seal::document::Document;
 
 /// Source code that is ready to run.
 #[derive(Debug)]
@@ -47,36 +47,22 @@ pub(crate) fn programs(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Finds a toolchain and lays the job out. Nothing of the user's has run yet.
+/// Finds a toolchain and lays the job out; nothing where that was canceled. Nothing of the user's has run yet.
 pub(crate) fn prepare(
-    name: &str,
-    args: &RunArgs,
-    first_event: Option<&serde_json::Value>,
-    data_dir: &DataDir,
-    on: On<'_>,
-) -> Result<Prepared, Failure> {
-    let mut source = source(args)?;
-    if let Some(event) = first_event {
-        source.mode = Mode::Handler {
-            event: event.clone(),
-        };
-    }
-    prepare_source(name, &source, data_dir, on)
-}
-
-/// The same for code that came another way.
-pub(crate) fn prepare_source(
     name: &str,
     source: &Source,
     data_dir: &DataDir,
     on: On<'_>,
-) -> Result<Prepared, Failure> {
+    cancel: Option<BorrowedFd<'_>>,
+) -> Result<Option<Prepared>, Failure> {
     let catalogue =
         Catalogue::builtin().map_err(|bad| Failure::new(ErrorCode::Internal, bad.to_string()))?;
     let language = catalogue
         .find(name)
         .map_err(|unknown| Failure::new(ErrorCode::InputInvalid, unknown.to_string()))?;
-    let toolchain = choose(language, source, on)?;
+    let Some(toolchain) = choose(language, source, on, cancel)? else {
+        return Ok(None);
+    };
     let job = plan(language, toolchain, source)
         .map_err(|problems| Failure::problems(ErrorCode::InputInvalid, &problems))?;
     private_dir::sweep_best_effort(data_dir);
@@ -84,7 +70,7 @@ pub(crate) fn prepare_source(
     for file in &job.files {
         dir.place(&file.path, &file.bytes, file.mode)?;
     }
-    Ok(Prepared { job, dir })
+    Ok(Some(Prepared { job, dir }))
 }
 
 impl Prepared {
@@ -102,23 +88,7 @@ impl Prepared {
         }
     }
 
-    /// Compiles, if the language is compiled. What a compiler refuses is told as it told it, with its own exit code.
-    pub(crate) fn compile(
-        &self,
-        on: On<'_>,
-        cancel: BorrowedFd<'_>,
-        seed: Option<u64>,
-    ) -> Result<Option<ExitCode>, Failure> {
-        let Some(record) = self.failed_compile(on, cancel, seed)? else {
-            return Ok(None);
-        };
-        for stream in [&record.stdout, &record.stderr] {
-            show(stream);
-        }
-        Ok(Some(ExitCode::from(codes::exit_code(&record.ending))))
-    }
-
-    /// How compiling failed; `None` where it went well, or there was nothing to compile. With a seed what comes out is the same each time, as far as the compiler goes.
+    /// Compiles, if the language is compiled. How that failed; `None` where it went well, or there was nothing to compile. With a seed what comes out is the same each time, as far as the compiler goes.
     pub(crate) fn failed_compile(
         &self,
         on: On<'_>,
@@ -179,7 +149,8 @@ impl Prepared {
     }
 }
 
-fn source(args: &RunArgs) -> Result<Source, Failure> {
+/// What the arguments name. May wait for standard input, or for whoever writes to a pipe.
+pub(crate) fn source(args: &RunArgs) -> Result<Source, Failure> {
     let code = match (&args.code, &args.file) {
         (Some(code), None) => code.clone(),
         (None, Some(path)) => read(path)?,
@@ -221,30 +192,20 @@ fn event(text: &str) -> Result<serde_json::Value, Failure> {
 }
 
 fn read(path: &std::path::Path) -> Result<String, Failure> {
-    const LONGEST: u64 = 16 << 20;
-    let failed = |error: &std::io::Error| {
-        let what = format!("cannot read `{}`", path.display());
-        Failure::io(ErrorCode::InputUnreadable, &what, error)
-    };
-    let mut text = String::new();
-    let read = if path.as_os_str() == "-" {
-        std::io::stdin()
-            .lock()
-            .take(LONGEST)
-            .read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text))
-    };
-    read.map_err(|error| failed(&error))?;
-    Ok(text)
+    let document = Document::read(path)?;
+    String::from_utf8(document.bytes).map_err(|_| {
+        let message = format!("{}: is not UTF-8; save it as UTF-8", document.name);
+        Failure::new(ErrorCode::InputUnreadable, message)
+    })
 }
 
-/// The first toolchain that works inside, and can do what is asked.
+/// The first toolchain that works inside, and can do what is asked; nothing where the search was canceled.
 fn choose<'a>(
     language: &'a Language,
     source: &Source,
     on: On<'_>,
-) -> Result<&'a Toolchain, Failure> {
+    cancel: Option<BorrowedFd<'_>>,
+) -> Result<Option<&'a Toolchain>, Failure> {
     let wants_handler = !matches!(source.mode, Mode::Script);
     let mut reasons = Vec::new();
     for toolchain in &language.toolchains {
@@ -252,8 +213,9 @@ fn choose<'a>(
             reasons.push(format!("{} has no handlers", toolchain.program()));
             continue;
         }
-        match probe(toolchain, on) {
-            Ok(()) => return Ok(toolchain),
+        match probe(toolchain, on, cancel) {
+            Ok(Probed::Works) => return Ok(Some(toolchain)),
+            Ok(Probed::Canceled) => return Ok(None),
             Err(why) => reasons.push(why),
         }
     }
@@ -269,7 +231,16 @@ fn choose<'a>(
     Err(Failure::new(ErrorCode::BackendUnsupportedTask, message))
 }
 
-fn probe(toolchain: &Toolchain, on: On<'_>) -> Result<(), String> {
+enum Probed {
+    Works,
+    Canceled,
+}
+
+fn probe(
+    toolchain: &Toolchain,
+    on: On<'_>,
+    cancel: Option<BorrowedFd<'_>>,
+) -> Result<Probed, String> {
     let is_of_host = on.1.is_none();
     let missing = toolchain
         .programs()
@@ -279,7 +250,7 @@ fn probe(toolchain: &Toolchain, on: On<'_>) -> Result<(), String> {
         return Err(format!("{program} is not installed"));
     }
     if is_of_host && toolchain.min_version.is_none() {
-        return Ok(());
+        return Ok(Probed::Works);
     }
     let step = Step {
         argv: toolchain.probe.clone(),
@@ -287,15 +258,18 @@ fn probe(toolchain: &Toolchain, on: On<'_>) -> Result<(), String> {
         needs: cofferdam_toolchain::Needs::default(),
     };
     let record = grant(&step, Limits::DEFAULT, None, on, None)
-        .and_then(|grant| carry_out(grant, on, None))
+        .and_then(|grant| carry_out(grant, on, cancel))
         .map_err(|_| format!("{} could not be tried", toolchain.program()))?;
+    if record.ending == Ending::Stopped(StopCause::Canceled) {
+        return Ok(Probed::Canceled);
+    }
     if record.exit_code != Some(0) {
         return Err(format!("{} does not start", toolchain.program()));
     }
     let mut said = record.stdout.bytes().unwrap_or_default();
     said.extend(record.stderr.bytes().unwrap_or_default());
     match toolchain.version_from(&said) {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(Probed::Works),
         Err(unusable) => Err(unusable.to_string()),
     }
 }
@@ -350,10 +324,13 @@ fn carry_out(
     Ok(pipeline::run(grant, streams, host)?)
 }
 
-fn show(stream: &CapturedStream) {
+/// Everything that a compiler said.
+pub(crate) fn show(record: &RunRecord) {
     use std::io::Write as _;
-    let bytes = stream.bytes().unwrap_or_default();
-    let _ = std::io::stderr().write_all(&bytes);
+    for stream in [&record.stdout, &record.stderr] {
+        let bytes = stream.bytes().unwrap_or_default();
+        let _ = std::io::stderr().write_all(&bytes);
+    }
 }
 
 /// For whoever asked for an answer and got none.

@@ -232,9 +232,10 @@ fn in_words(signed: &Signed) -> String {
 }
 
 pub(crate) fn name_of(signer: &Signer) -> String {
-    let trusted = match signer.trusted {
-        true => "trusted",
-        false => "not known here",
+    let trusted = match (signer.trusted, &signer.name) {
+        (true, _) => "trusted",
+        (false, Some(_)) => "not one of the keys that count",
+        (false, None) => "not known here",
     };
     match &signer.name {
         Some(name) => format!("{name} ({}, {trusted})", signer.key_id),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cofferdam_contract::codes::{self, ErrorCode};
 use cofferdam_contract::mode::Deed;
 use cofferdam_contract::record::CapturedStream;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
 use serde_json::{Value, json};
 use ureq::Agent;
@@ -32,6 +32,12 @@ use events::Events;
 /// Longer than any answer of ours.
 const LONGEST: u64 = 64 << 20;
 const CONNECTING: Duration = Duration::from_secs(10);
+/// How long nothing may come where an answer waits for nothing but the daemon itself.
+const ANSWERING: Duration = Duration::from_secs(10);
+/// The same where it has work before it answers, such as unpacking a project, or where it draws a breath every fifteen seconds.
+const BREATHING: Duration = Duration::from_secs(60);
+/// How long a run that was told to end is waited for.
+const ENDING: Duration = Duration::from_secs(30);
 
 /// A sealed payload is executed there, and its envelope printed; any other document is a run as `POST /v1/runs` takes it.
 pub(crate) fn submit(args: &SubmitArgs, places: Places) -> Result<ExitCode, Failure> {
@@ -54,7 +60,7 @@ pub(crate) fn submit(args: &SubmitArgs, places: Places) -> Result<ExitCode, Fail
         // Nothing is sent that would be refused there.
         open(&document)?;
         let waiting = Waiting::on("waiting for the daemon");
-        let envelope = server.post("/v1/payloads", &value)?;
+        let envelope = server.post("/v1/payloads", &value, Patience::UntilItEnds)?;
         drop(waiting);
         failure::print(&pretty(&envelope)?)?;
         return Ok(match envelope["status"].as_str() {
@@ -67,7 +73,7 @@ pub(crate) fn submit(args: &SubmitArgs, places: Places) -> Result<ExitCode, Fail
         members.insert("wait".to_owned(), json!(args.wait));
     }
     let waiting = Waiting::on("waiting for the daemon");
-    let run = server.post("/v1/runs", &work)?;
+    let run = server.post("/v1/runs", &work, Patience::UntilItEnds)?;
     drop(waiting);
     failure::print(&pretty(&run)?)?;
     Ok(ExitCode::SUCCESS)
@@ -81,7 +87,6 @@ pub(crate) fn watch(args: &WatchArgs, places: Places) -> Result<ExitCode, Failur
     )?;
     let server = Server::new(&args.server)?;
     let events = server.get(&format!("/v1/runs/{}/events", checked(&args.run)?))?;
-    let mut status = String::new();
     for event in Events::new(BufReader::new(events.into_body().into_reader())) {
         let event = event?;
         if args.json {
@@ -92,20 +97,20 @@ pub(crate) fn watch(args: &WatchArgs, places: Places) -> Result<ExitCode, Failur
             }
         }
         match event.name.as_str() {
-            "output" if !args.json => show(&event.data),
-            "end" => {
-                let said = event.data["status"].as_str();
-                said.unwrap_or_default().clone_into(&mut status);
-                break;
+            "output" if !args.json && show(&event.data)? == Reader::Gone => {
+                return Ok(ExitCode::from(codes::EXIT_CANCELED));
             }
+            "end" => {
+                return Ok(match event.data["status"].as_str() {
+                    Some("success") => ExitCode::SUCCESS,
+                    _ => ExitCode::FAILURE,
+                });
+            }
+            "error" => return Err(refused(&event.data)),
             _ => {}
         }
     }
-    Ok(if status == "success" {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Err(unreachable("it ended before the run did"))
 }
 
 /// A run whose output is shown as it comes; it is ended when this process is told to end. Returns it as it ended.
@@ -118,7 +123,8 @@ pub(crate) fn command(
 ) -> Result<Value, Failure> {
     let server = Server::new(args)?;
     server.is_there()?;
-    let run = server.post("/v1/runs", request).map_err(sent)?;
+    let run = server.post("/v1/runs", request, Patience::Quiet(BREATHING));
+    let run = run.map_err(sent)?;
     let id = run["run_id"].as_str().unwrap_or_default().to_owned();
     ended_with_us(&server, &id, cancel, || {
         let events = server.get(&format!("/v1/runs/{}/events", checked(&id)?));
@@ -126,7 +132,8 @@ pub(crate) fn command(
         for event in Events::new(BufReader::new(events.into_body().into_reader())) {
             let event = event.map_err(|_| lost(&id))?;
             match event.name.as_str() {
-                "output" => show(&event.data),
+                // A reader that has gone is noticed by nobody else.
+                "output" => drop(show(&event.data)),
                 "end" => return Ok(event.data),
                 "error" => return Err(refused(&event.data)),
                 _ => {}
@@ -172,7 +179,14 @@ fn ended_with_us<T>(
             ];
             let _ = rustix::event::poll(&mut both, None);
             if both[0].revents().contains(PollFlags::IN) {
-                let _ = server.post(&path, &json!({}));
+                let _ = server.post(&path, &json!({}), Patience::Quiet(ANSWERING));
+                // What it writes while it ends is still shown. Signals are ours by now: a daemon that is gone must not keep us.
+                let mut rest = [PollFd::new(&is_done, PollFlags::IN)];
+                let limit = Timespec::try_from(ENDING).ok();
+                if let Ok(0) = rustix::event::poll(&mut rest, limit.as_ref()) {
+                    output::note(&format!("cofferdam: {}", lost(id).words()));
+                    std::process::exit(codes::EXIT_CANCELED.into());
+                }
             }
         });
         let followed = follow();
@@ -191,17 +205,17 @@ fn checked(run: &str) -> Result<&str, Failure> {
     }
 }
 
-fn show(data: &Value) {
+fn show(data: &Value) -> Result<Reader, Failure> {
     let Some(bytes) = said(data) else {
-        return;
+        return Ok(Reader::There);
     };
-    // A reader that has gone is noticed by nobody else.
-    let _ = match data["stream"].as_str() {
-        Some("stderr") => std::io::stderr().write_all(&bytes),
-        _ => std::io::stdout()
-            .write_all(&bytes)
-            .and_then(|()| std::io::stdout().flush()),
-    };
+    match data["stream"].as_str() {
+        Some("stderr") => {
+            let _ = std::io::stderr().write_all(&bytes);
+            Ok(Reader::There)
+        }
+        _ => output::write_stdout(&bytes),
+    }
 }
 
 /// The bytes of an `output` event.
@@ -213,6 +227,24 @@ fn said(data: &Value) -> Option<Vec<u8>> {
         "original_bytes": 0,
     }));
     captured.ok()?.bytes()
+}
+
+/// How long an answer may take.
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    /// As long as the run that it waits for.
+    UntilItEnds,
+    /// Nothing may come for so long.
+    Quiet(Duration),
+}
+
+impl Patience {
+    const fn limit(self) -> Option<Duration> {
+        match self {
+            Self::UntilItEnds => None,
+            Self::Quiet(limit) => Some(limit),
+        }
+    }
 }
 
 struct Server<'a> {
@@ -234,6 +266,7 @@ impl<'a> Server<'a> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECTING))
+            .timeout_per_write(Some(BREATHING))
             .max_redirects(0)
             .build();
         Ok(Self {
@@ -261,7 +294,8 @@ impl<'a> Server<'a> {
     }
 
     fn get(&self, path: &str) -> Result<Response<ureq::Body>, Failure> {
-        let mut request = self.agent.get(self.address(path));
+        let request = self.agent.get(self.address(path)).config();
+        let mut request = request.timeout_per_read(Some(BREATHING)).build();
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -275,7 +309,8 @@ impl<'a> Server<'a> {
 
     /// Whether a daemon of ours answers, well or not: one that is busy starting is there too, and says itself what it does not take.
     fn is_there(&self) -> Result<(), Failure> {
-        let asked = self.agent.get(self.address("/health")).call();
+        let asked = self.agent.get(self.address("/health")).config();
+        let asked = asked.timeout_global(Some(ANSWERING)).build().call();
         let answer = asked.map_err(|error| self.is_away(&error))?;
         match body(answer)?["status"].as_str() {
             Some(_) => Ok(()),
@@ -283,15 +318,21 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn post(&self, path: &str, value: &Value) -> Result<Value, Failure> {
-        self.send(path, "application/json", value.to_string().into_bytes())
+    fn post(&self, path: &str, value: &Value, patience: Patience) -> Result<Value, Failure> {
+        let bytes = value.to_string().into_bytes();
+        self.send(path, "application/json", bytes, patience)
     }
 
-    fn send(&self, path: &str, kind: &str, bytes: Vec<u8>) -> Result<Value, Failure> {
-        let mut request = self
-            .agent
-            .post(self.address(path))
-            .header("content-type", kind);
+    fn send(
+        &self,
+        path: &str,
+        kind: &str,
+        bytes: Vec<u8>,
+        patience: Patience,
+    ) -> Result<Value, Failure> {
+        let request = self.agent.post(self.address(path)).config();
+        let request = request.timeout_per_read(patience.limit()).build();
+        let mut request = request.header("content-type", kind);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -335,4 +376,21 @@ pub(crate) fn refused(answer: &Value) -> Failure {
         part("error_code")
     );
     Failure::new(ErrorCode::ServerRefused, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a terminal such a daemon is one that was stopped; signals are ours by then, so that nobody could end the verb.
+    #[test]
+    fn somebody_who_listens_and_says_nothing_is_nobody() {
+        let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let args = ServerArgs {
+            server: format!("http://{}", deaf.local_addr().unwrap()),
+        };
+        let server = Server::new(&args).unwrap();
+        let asked = server.is_there().map_err(|failure| failure.code());
+        assert_eq!(asked, Err(ErrorCode::ServerUnreachable));
+    }
 }

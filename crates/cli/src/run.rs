@@ -1,7 +1,7 @@
 //! `cofferdam run`: a command inside limits, streaming, with the command's own exit code.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 
@@ -17,6 +17,7 @@ use cofferdam_contract::request::{
 use cofferdam_engine::host::Host;
 use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
 use cofferdam_store::results::WorkspaceIs;
+use cofferdam_toolchain::{Mode, Source};
 
 use crate::arguments::{LimitArgs, OnOutputLimit, Places, RunArgs};
 use crate::burst;
@@ -34,7 +35,6 @@ use crate::terminal::waiting::Waiting;
 use crate::wasm;
 
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
-    let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
     let host = Host::detect();
     let mode = places.mode;
     let load = |args: &RunArgs, built_in| {
@@ -49,27 +49,40 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     let mut merged = load(&args, Limits::STREAMING)?;
     let network = args.network.network();
     policy::obey(&merged, NetworkReach::from(&network))?;
-    if let Some(done) = burst::hand_over(&args, &merged, &cancel)? {
-        return Ok(done);
-    }
     if args.language.is_some() {
         // Code is compiled there, whatever the configuration says.
         policy::refuse(merged.mode.value, [Deed::Run(BackendName::Native)])?;
     }
+    // Read before signals are taken over: whoever waits for a pipe can still be ended with Ctrl-C.
     let inputs = args.inputs.as_deref().map(inputs::read).transpose()?;
+    let is_code = args.language.is_some();
+    let source = is_code.then(|| language::source(&args)).transpose()?;
+    let cancel = cofferdam_engine::cancel_on_signals().map_err(Failure::from)?;
+    if let Some(done) = burst::hand_over(&args, &merged, &cancel)? {
+        return Ok(done);
+    }
     let dir = history::place(places.data_dir.clone());
     // Held until the run has ended.
     let image = rootfs::find(&args.container, merged.backend.value, dir.as_ref())?;
-    let code = prepared(&args, inputs.as_deref(), &places, (&host, image.as_ref()))?;
+    let on = (&host, image.as_ref());
+    let code = match source.zip(args.language.as_deref()) {
+        Some((source, name)) => {
+            let source = with_event(source, inputs.as_deref());
+            match prepared((name, &source), &places, on, cancel.as_fd())? {
+                Some(code) => Some(code),
+                None => return Ok(canceled()),
+            }
+        }
+        None => None,
+    };
     let pure = args.pure.then(|| args.cache.beside(&args.history));
+    let json = args.json;
     // A known answer needs no compiling.
     if let Some(code) = code.as_ref().filter(|_| pure.is_none())
-        && let Some(failed) =
-            code.compile((&host, image.as_ref()), cancel.as_fd(), args.begins_at())?
+        && let Some(failed) = code.failed_compile(on, cancel.as_fd(), args.begins_at())?
     {
-        return Ok(failed);
+        return not_compiled(&failed, json);
     }
-    let json = args.json;
     let capture = json.then_some(args.capture);
     let mut stdin = input(args.stdin.as_deref())?;
     let (mut stdout, mut stderr) = sinks(&args)?;
@@ -103,7 +116,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     }
     let kept = args.history.clone();
     // Held until the run has ended.
-    let volumes = cache::for_run(&args, cancel.as_fd())?;
+    let volumes = cache::for_run(&args, merged.backend.value, cancel.as_fd())?;
     let mut request = request(args, &merged)?;
     volumes.give(&mut request);
     if let Some(code) = &code {
@@ -119,12 +132,16 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
             host: &host,
             cancel: cancel.as_fd(),
             seed: asked.seed,
+            on_output_limit,
         };
         let dir = places.data_dir;
-        return each.run(inputs, || match recording.take() {
+        let again = || match recording.take() {
             Some(first) => Ok(Some(first)),
             None => history::recording(&kept, dir.clone(), &merged.history),
-        });
+        };
+        let afterwards =
+            |record: &RunRecord| history::afterwards(record, kept_in.as_ref(), &merged.history);
+        return each.run(inputs, again, afterwards);
     }
     let about = pure::about(&request);
     let grant = Grant::new(request)
@@ -146,18 +163,15 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
             cache,
         };
         let Some(mut run) = Pure::new(&wish, stdin, cancel.as_fd())? else {
-            return Ok(ExitCode::from(codes::exit_code(&Ending::Stopped(
-                StopCause::Canceled,
-            ))));
+            return Ok(canceled());
         };
         if let Some(record) = run.answer()? {
             return Ok(ExitCode::from(tell(&record, code.as_ref(), json)?));
         }
         if let Some(code) = &code
-            && let Some(failed) =
-                code.compile((&host, image.as_ref()), cancel.as_fd(), asked.seed)?
+            && let Some(failed) = code.failed_compile(on, cancel.as_fd(), asked.seed)?
         {
-            return Ok(failed);
+            return not_compiled(&failed, json);
         }
         (stdin, stdout, stderr) = run.streams();
         pure_run = Some(run);
@@ -185,16 +199,25 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     Ok(ExitCode::from(exit_code))
 }
 
-/// Source code, where a language was named.
+fn canceled() -> ExitCode {
+    ExitCode::from(codes::exit_code(&Ending::Stopped(StopCause::Canceled)))
+}
+
+/// A handler is laid out with the first event; the others take its place.
+fn with_event(mut source: Source, inputs: Option<&[OneInput]>) -> Source {
+    if let Some(event) = inputs.and_then(|inputs| inputs.first()?.event.clone()) {
+        source.mode = Mode::Handler { event };
+    }
+    source
+}
+
+/// Source code of a language, ready to run; nothing where somebody canceled.
 fn prepared(
-    args: &RunArgs,
-    inputs: Option<&[OneInput]>,
+    (name, source): (&str, &Source),
     places: &Places,
     on: language::On<'_>,
+    cancel: BorrowedFd<'_>,
 ) -> Result<Option<Prepared>, Failure> {
-    let Some(name) = &args.language else {
-        return Ok(None);
-    };
     let dir = history::place(places.data_dir.clone()).ok_or_else(|| {
         Failure::problem(
             "--data-dir",
@@ -202,8 +225,16 @@ fn prepared(
             "says where the code is laid out; name a directory",
         )
     })?;
-    let first_event = inputs.and_then(|inputs| inputs.first()?.event.as_ref());
-    language::prepare(name, args, first_event, &dir, on).map(Some)
+    language::prepare(name, source, &dir, on, Some(cancel))
+}
+
+/// What a compiler refuses is told as it told it, with its own exit code.
+fn not_compiled(record: &RunRecord, json: bool) -> Result<ExitCode, Failure> {
+    match json {
+        true => failure::print(&to_json(record)?)?,
+        false => language::show(record),
+    }
+    Ok(ExitCode::from(codes::exit_code(&record.ending)))
 }
 
 /// Tells how it went, and what the command line exits with.
@@ -396,7 +427,7 @@ fn input(stdin: Option<&std::path::Path>) -> Result<Input, Failure> {
 }
 
 /// Without waiting: a named pipe that nobody writes to is not worth hanging for before any clock runs.
-fn open_input(path: &std::path::Path) -> std::io::Result<std::fs::File> {
+pub(crate) fn open_input(path: &std::path::Path) -> std::io::Result<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     std::fs::OpenOptions::new()

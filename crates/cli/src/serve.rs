@@ -132,8 +132,8 @@ fn images(_: &config::DockerSettings, _: &mut Images) {}
 
 /// What a daemon does of its own accord. What its clients ask for is checked as it comes.
 fn deeds(settings: &ServeSettings) -> Vec<Deed<'_>> {
-    let plane = settings.text(ServeKey::ControlPlane).map(Deed::Callback);
-    let traces = settings.text(ServeKey::OtlpEndpoint).map(Deed::Traces);
+    let plane = settings.named(ServeKey::ControlPlane).map(Deed::Callback);
+    let traces = settings.named(ServeKey::OtlpEndpoint).map(Deed::Traces);
     let runs = Deed::Run(BackendName::Native);
     [Some(runs), plane, traces].into_iter().flatten().collect()
 }
@@ -181,6 +181,7 @@ fn callbacks(settings: &ServeSettings, config: &mut Callbacks) -> Result<(), Fai
     }
     if config.token.is_none()
         && let Ok(text) = std::env::var(PLANE_TOKEN)
+        && !text.is_empty()
     {
         let bearer = Bearer::new(&text).map_err(|why| invalid(PLANE_TOKEN, why))?;
         config.token = Some(TokenSource::Given(bearer));

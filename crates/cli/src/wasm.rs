@@ -20,7 +20,7 @@ pub(crate) fn asked(
         return Err(Failure::problem(
             "--language",
             backend.as_str(),
-            "source code runs in the native backend, and the configuration names another; say --backend native there",
+            "source code runs in the native backend, and the configuration names another; write `sandbox.default_runtime: native` there, or set COFFERDAM_BACKEND=native",
         ));
     }
     if let Some(file) = args.file.take_if(|_| !is_code) {

@@ -77,11 +77,11 @@ fn usage_is_measured() {
             .finish();
         run.assert_success();
         assert!(
-            (300.0..3000.0).contains(&run.usage("wall_ms")),
+            (300.0..30_000.0).contains(&run.usage("wall_ms")),
             "{way:?}: {run:#?}"
         );
         assert!(
-            (0.1..300.0).contains(&run.usage("cpu_ms")),
+            (0.1..3000.0).contains(&run.usage("cpu_ms")),
             "{way:?}: {run:#?}"
         );
         assert!(

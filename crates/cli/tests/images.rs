@@ -29,6 +29,8 @@ enum User {
     Ordinary,
 }
 
+/// Good for Docker's own clients, and not for ours.
+const OTHER_DAEMON: &str = "ssh://somewhere";
 const NO_DAEMON: &str = "unix:///no/such/socket";
 
 impl Place {
@@ -655,4 +657,23 @@ fn code_runs_with_the_interpreter_of_an_image() {
         &[&own[..], &["--backend", "docker"]].concat(),
     );
     refused(&output, "input.invalid", "cannot be used with");
+}
+
+#[test]
+fn what_is_unpacked_here_does_not_depend_on_a_daemon_that_cannot_be_asked() {
+    let place = Place::new(OTHER_DAEMON);
+    let listed = place.json(&["images", "list", "--json"]);
+    assert_eq!(listed["images"], json!([]));
+    let pulled = place.run(&[
+        "images",
+        "pull",
+        "--store",
+        "native",
+        "127.0.0.1:1/nothing:1",
+    ]);
+    let said = String::from_utf8_lossy(&pulled.stderr);
+    assert!(
+        !pulled.status.success() && !said.contains("ssh://"),
+        "{said}"
+    );
 }

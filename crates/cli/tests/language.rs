@@ -97,6 +97,35 @@ fn what_is_compiled_is_compiled_inside() {
     ]);
     assert_eq!(prying.code(), 1);
     assert!(prying.err().contains("No such file"), "{prying:#?}");
+    // Whoever asked for JSON gets it, also of a compiler.
+    let wrong = host.json(["run", "--language", "c", "--code", "int main() { return }"]);
+    assert_eq!(wrong.code(), 1, "{wrong:#?}");
+    assert_eq!(wrong.record()["exit_code"], 1, "{wrong:#?}");
+    assert!(wrong.err().contains("error:"), "{wrong:#?}");
+}
+
+#[test]
+fn code_and_inputs_from_a_pipe_are_not_waited_for_for_ever() {
+    let host = host!(Need::Python);
+    let pipe = host.dir().join("pipe");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    let pipe = pipe.to_str().unwrap();
+    for args in [&[pipe][..], &["--code", "1", "--inputs", pipe]] {
+        let ran = host.run([&["run", "--language", "python"], args].concat());
+        assert_eq!(ran.code(), 125, "{args:?}: {ran:#?}");
+        assert!(ran.err().contains("nobody writes to"), "{args:?}: {ran:#?}");
+    }
+    // Nothing has run yet, so that whoever ends it ends it as any program.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let waiting = host
+        .launch(["run", "--language", "python", "-"])
+        .stdin_from(reader)
+        .start();
+    waiting.signal(rustix::process::Signal::TERM);
+    let ended = waiting.finish_within(std::time::Duration::from_secs(60));
+    drop(writer);
+    assert_ne!(ended.status.code(), Some(0), "{ended:#?}");
 }
 
 #[test]
@@ -179,6 +208,25 @@ fn code_is_compiled_once_and_run_for_every_input() {
         })
         .collect();
     assert_eq!(values, [r#"{"got":1}"#, r#"{"got":[2]}"#], "{ran:#?}");
+    let ended = |code: &str| {
+        let list = list.to_str().unwrap();
+        let args = [
+            "run",
+            "--language",
+            "python",
+            "--code",
+            code,
+            "--inputs",
+            list,
+        ];
+        host.run(args).code()
+    };
+    assert_eq!(ended("def handler(event):\n    return 1"), 0);
+    assert_eq!(
+        ended("import os\nos._exit(0)"),
+        1,
+        "no answer is no success"
+    );
     std::fs::write(&list, r#"[{"event": 1}, {"stdin": "x"}]"#).unwrap();
     let mixed = host.run([
         "run",

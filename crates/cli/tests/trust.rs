@@ -494,7 +494,7 @@ fn an_answer_of_a_limit_is_given_again_only_where_that_is_asked() {
                 "--stdin",
                 "none",
                 "--timeout",
-                "200ms",
+                "4s",
             ],
             flags,
             &["--", "sh", "-c", "date +%s%N; sleep 60"],

@@ -31,6 +31,7 @@ pub(crate) fn problems(envelope: &ResultEnvelope, payload: &ExecutionPayload) ->
     let mut found = Vec::new();
     check_ids(envelope, payload, &mut found);
     check_status(envelope, &mut found);
+    check_ending(envelope, &mut found);
     check_usage(envelope, payload, &mut found);
     check_output(envelope, payload, &mut found);
     check_partial(envelope, &mut found);
@@ -84,6 +85,42 @@ fn check_status(envelope: &ResultEnvelope, found: &mut Vec<Problem>) {
                 found.push(Problem::new("output", &envelope.output, fix));
             }
         }
+    }
+}
+
+/// What is said about how the run ended excuses a difference from another answer, so it must be what this status and verdict come from: who was stopped gives no output.
+fn check_ending(envelope: &ResultEnvelope, found: &mut Vec<Problem>) {
+    let Some(by) = &envelope.produced_by else {
+        return;
+    };
+    let violation = envelope.verdict.as_ref().map(|verdict| verdict.violation);
+    let fits = match (by.ending.split_once(':'), envelope.status) {
+        (Some(("exited", "0")), Status::Success) => true,
+        // It ended well, and its output was no answer.
+        (Some(("exited", "0")), Status::Error) => matches!(
+            violation,
+            Some(Violation::MalformedResult | Violation::OutputTooLarge)
+        ),
+        (Some(("exited" | "signaled", _)), Status::Error) => matches!(
+            violation,
+            None | Some(Violation::NetworkViolation | Violation::FilesystemViolation)
+        ),
+        (Some(("stopped", cause)), Status::Error) => {
+            violation.is_some() && violation == Violation::of_stop(cause)
+        }
+        (Some(("never_started", _)), Status::Error) => violation.is_none(),
+        (_, Status::Success | Status::Error) => false,
+    };
+    if !fits {
+        let status = match envelope.status {
+            Status::Success => "SUCCESS",
+            Status::Error => "ERROR",
+        };
+        let verdict = violation.map_or("no verdict", Violation::as_str);
+        let fix = format!(
+            "contradicts the status {status} with {verdict}; write how the run ended, as exited:0"
+        );
+        found.push(Problem::new("produced_by.ending", &by.ending, fix));
     }
 }
 

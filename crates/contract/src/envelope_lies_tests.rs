@@ -11,12 +11,18 @@ fn wrong(envelope: &ResultEnvelope, sealed: &Sealed) -> Vec<String> {
     problems.map(|problem| problem.field.clone()).collect()
 }
 
+fn ended(envelope: &mut ResultEnvelope, how: &str) {
+    if let Some(by) = &mut envelope.produced_by {
+        by.ending = how.to_owned();
+    }
+}
+
 #[test]
 fn every_lie_is_found_alone() {
     type Lie = fn(&mut ResultEnvelope);
     let sealed = sealed(sum_schema());
     let honest = envelope(&sealed, &run(OK, b"{\"sum\": 3}", b"x"));
-    let lies: [(Lie, &[&str]); 21] = [
+    let lies: [(Lie, &[&str]); 27] = [
         (|e| e.result_id = "".into(), &["result_id"]),
         (|e| e.worker_id = "a b".into(), &["worker_id"]),
         (
@@ -48,7 +54,19 @@ fn every_lie_is_found_alone() {
         (|e| e.logs = vec!["é".repeat(1025)], &["logs[0]"]),
         (|e| e.error_message = Some("x".into()), &["error_message"]),
         (|e| e.completed_at = "now".into(), &["completed_at"]),
-        (|e| e.status = Status::Error, &["error_message", "output"]),
+        (
+            |e| e.status = Status::Error,
+            &["error_message", "output", "produced_by.ending"],
+        ),
+        (|e| ended(e, "stopped:memory"), &["produced_by.ending"]),
+        (|e| ended(e, "stopped:boredom"), &["produced_by.ending"]),
+        (
+            |e| ended(e, "never_started:sandbox"),
+            &["produced_by.ending"],
+        ),
+        (|e| ended(e, "signaled:9"), &["produced_by.ending"]),
+        (|e| ended(e, "exited:1"), &["produced_by.ending"]),
+        (|e| ended(e, ""), &["produced_by.ending"]),
         (
             |e| {
                 let limit = None;
@@ -121,6 +139,27 @@ fn the_wrong_verdict_excuses_nothing() {
     let mut envelope = envelope(&any, &run(Ending::Stopped(memory), b"", b""));
     envelope.runtime_seconds = 100.0;
     assert_eq!(wrong(&envelope, &any), ["runtime_seconds"]);
+}
+
+/// Otherwise whoever is caught with a wrong answer says that a limit ended it.
+#[test]
+fn an_error_has_the_verdict_that_its_ending_gives() {
+    let any = sealed(json!(true));
+    let memory = StopCause::Memory {
+        limit: Bytes::new(64 << 20),
+    };
+    let stopped = envelope(&any, &run(Ending::Stopped(memory), b"", b""));
+    let failed = envelope(&any, &run(Ending::Exited { code: 1 }, b"", b""));
+    for (honest, claims) in [
+        (&stopped, ["stopped:wall_time", "exited:0", "signaled:9"]),
+        (&failed, ["stopped:memory", "exited:0", "boredom:1"]),
+    ] {
+        for claim in claims {
+            let mut lying = honest.clone();
+            ended(&mut lying, claim);
+            assert_eq!(wrong(&lying, &any), ["produced_by.ending"], "{claim}");
+        }
+    }
 }
 
 #[test]

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Number, Value};
 
-use crate::problem::{Problem, shorten};
+use crate::problem::{Found, Problem, shorten};
 
 pub(crate) struct Fields<'a> {
     map: &'a Map<String, Value>,
     /// What comes before a field's name: `task.`
     prefix: &'static str,
     asked: Vec<&'static str>,
-    found: Vec<Problem>,
+    found: Found,
 }
 
 impl<'a> Fields<'a> {
@@ -20,7 +20,7 @@ impl<'a> Fields<'a> {
             map,
             prefix,
             asked: Vec::new(),
-            found: Vec::new(),
+            found: Found::default(),
         }
     }
 
@@ -138,7 +138,7 @@ impl<'a> Fields<'a> {
         fix: impl Into<String>,
     ) {
         self.found
-            .push(Problem::new(format!("{}{name}", self.prefix), value, fix));
+            .push(|| Problem::new(format!("{}{name}", self.prefix), value, fix));
     }
 
     pub(crate) fn add(&mut self, problems: impl IntoIterator<Item = Problem>) {
@@ -147,16 +147,17 @@ impl<'a> Fields<'a> {
 
     /// Everything that was found, and every field that nobody asked for.
     pub(crate) fn finish(mut self) -> Vec<Problem> {
+        let fix = format!(
+            "is not a known field; remove it, or use one of {}",
+            self.asked.join(", ")
+        );
         for (name, value) in self.map {
             if !self.asked.contains(&name.as_str()) {
-                let fix = format!(
-                    "is not a known field; remove it, or use one of {}",
-                    self.asked.join(", ")
-                );
-                self.problem(&shorten(name), value, fix);
+                let field = || format!("{}{}", self.prefix, shorten(name));
+                self.found.push(|| Problem::new(field(), value, &fix));
             }
         }
-        self.found
+        self.found.into_vec()
     }
 
     fn list_of_text(&mut self, name: &'static str, value: &'a Value) -> Option<Vec<String>> {
@@ -188,6 +189,22 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_million_wrong_elements_or_fields_are_counted_and_not_listed() {
+        let unknown: Map<String, Value> =
+            (0..10_000).map(|n| (format!("x{n}"), json!(1))).collect();
+        let found = Fields::new(&unknown, "").finish();
+        assert_eq!(found.len(), Found::MOST + 1);
+        let value = json!({"list": vec![0; 1_000_000], "map": unknown});
+        let mut fields = Fields::new(value.as_object().unwrap(), "");
+        assert_eq!(fields.text_list("list"), None);
+        fields.optional_text_map("map");
+        let found = fields.finish();
+        assert_eq!(found.len(), Found::MOST + 1);
+        let last = found.last().map(|problem| problem.value.as_str());
+        assert_eq!(last, Some("1009900 more problems"));
+    }
 
     #[test]
     fn every_wrong_field_is_reported_and_reading_goes_on() {

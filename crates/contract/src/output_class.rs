@@ -1,12 +1,14 @@
 //! What "the same output" means for a payload: the same bytes, the same JSON, or the same JSON after what its author declared unimportant. Finds the first difference and
 //! says where it is. Compares within a budget: both sides may be a stranger's.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::canonical;
-use crate::problem::{Problem, shorten};
+use crate::problem::{Found, Problem, shorten};
 
 /// When two outputs count as the same.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -62,6 +64,8 @@ pub struct TooMuch;
 
 /// Steps that one comparison may take; less than a second.
 const BUDGET: u32 = 5_000_000;
+/// Of text that is compared; about as much work as any other step.
+const BYTES_OF_A_STEP: usize = 256;
 /// Beyond this, elements are paired by their order after sorting and no longer by search.
 const SEARCHED: usize = 512;
 const MOST_PATTERNS: usize = 32;
@@ -104,6 +108,7 @@ impl OutputClass {
         let mut comparing = Comparing {
             rules,
             left: BUDGET,
+            steps_of_array: rules.steps_of_array(),
             path: Vec::new(),
             searching: 0,
         };
@@ -140,7 +145,7 @@ impl OutputClass {
 
 impl Normalisation {
     fn read(map: &Map<String, Value>) -> Result<Self, Vec<Problem>> {
-        let mut found = Vec::new();
+        let mut found = Found::default();
         let mut rules = Self::default();
         for (name, value) in map {
             let field = format!("{}.{}", OutputClass::FIELD, shorten(name));
@@ -152,7 +157,7 @@ impl Normalisation {
                 "unordered_arrays" => patterns(value).map(|read| rules.unordered = read),
                 _ => {
                     let fix = "is not a known field; use absolute_tolerance, relative_tolerance or unordered_arrays";
-                    found.push(Problem::new(field, value, fix));
+                    found.push(|| Problem::new(field, value, fix));
                     continue;
                 }
             };
@@ -164,13 +169,12 @@ impl Normalisation {
                         "is not a list of JSON pointers; write at most 32, such as /rows or /groups/*/members"
                     }
                 };
-                found.push(Problem::new(field, value, fix));
+                found.push(|| Problem::new(field, value, fix));
             }
         }
-        if found.is_empty() {
-            Ok(rules)
-        } else {
-            Err(found)
+        match found.into_vec() {
+            none if none.is_empty() => Ok(rules),
+            found => Err(found),
         }
     }
 
@@ -178,6 +182,15 @@ impl Normalisation {
         let apart = (one - other).abs();
         let scale = one.abs().max(other.abs());
         one == other || apart <= self.absolute || apart <= self.relative * scale
+    }
+
+    /// Every pattern is held against the place of every array, and both may be as long as a payload or an output.
+    fn steps_of_array(&self) -> u32 {
+        let steps = self.unordered.iter().map(|pattern| {
+            let bytes: usize = pattern.steps.iter().map(String::len).sum();
+            pattern.steps.len() + bytes / BYTES_OF_A_STEP
+        });
+        u32::try_from(steps.sum::<usize>()).unwrap_or(u32::MAX)
     }
 
     fn has_tolerance(&self) -> bool {
@@ -245,10 +258,10 @@ enum Step {
 }
 
 impl Step {
-    fn text(&self) -> String {
+    fn text(&self) -> Cow<'_, str> {
         match self {
-            Self::Key(key) => key.clone(),
-            Self::Index(index) => index.to_string(),
+            Self::Key(key) => Cow::Borrowed(key),
+            Self::Index(index) => Cow::Owned(index.to_string()),
         }
     }
 }
@@ -256,19 +269,22 @@ impl Step {
 struct Comparing<'a> {
     rules: &'a Normalisation,
     left: u32,
+    /// What finding out whether an array is unordered takes.
+    steps_of_array: u32,
     path: Vec<Step>,
     /// While partners are searched, nobody wants to know where a pair differs.
     searching: u32,
 }
 
-type Found = Result<Option<Difference>, TooMuch>;
+type Compared = Result<Option<Difference>, TooMuch>;
 
 impl Comparing<'_> {
-    fn compare(&mut self, claimed: &Value, found: &Value) -> Found {
-        self.left = self.left.checked_sub(1).ok_or(TooMuch)?;
+    fn compare(&mut self, claimed: &Value, found: &Value) -> Compared {
+        self.spend(1)?;
         let is_same = match (claimed, found) {
             (Value::Object(one), Value::Object(other)) => return self.objects(one, other),
             (Value::Array(one), Value::Array(other)) => {
+                self.spend(self.steps_of_array)?;
                 let is_unordered = self
                     .rules
                     .unordered
@@ -289,8 +305,13 @@ impl Comparing<'_> {
         Ok((!is_same).then(|| self.difference(Some(claimed), Some(found))))
     }
 
+    fn spend(&mut self, steps: u32) -> Result<(), TooMuch> {
+        self.left = self.left.checked_sub(steps).ok_or(TooMuch)?;
+        Ok(())
+    }
+
     /// In the order of their names, so that "first" does not depend on who wrote which first.
-    fn objects(&mut self, one: &Map<String, Value>, other: &Map<String, Value>) -> Found {
+    fn objects(&mut self, one: &Map<String, Value>, other: &Map<String, Value>) -> Compared {
         let mut names: Vec<&String> = one.keys().chain(other.keys()).collect();
         names.sort();
         names.dedup();
@@ -305,7 +326,7 @@ impl Comparing<'_> {
         Ok(None)
     }
 
-    fn ordered(&mut self, one: &[Value], other: &[Value]) -> Found {
+    fn ordered(&mut self, one: &[Value], other: &[Value]) -> Compared {
         for index in 0..one.len().max(other.len()) {
             self.path.push(Step::Index(index));
             let different = self.both(one.get(index), other.get(index))?;
@@ -317,7 +338,7 @@ impl Comparing<'_> {
         Ok(None)
     }
 
-    fn both(&mut self, claimed: Option<&Value>, found: Option<&Value>) -> Found {
+    fn both(&mut self, claimed: Option<&Value>, found: Option<&Value>) -> Compared {
         match (claimed, found) {
             (Some(claimed), Some(found)) => self.compare(claimed, found),
             (claimed, found) => Ok(Some(self.difference(claimed, found))),
@@ -325,7 +346,7 @@ impl Comparing<'_> {
     }
 
     /// Every element must have a partner of its own. With a tolerance one element can be like several, so that the partners have to be searched.
-    fn unordered(&mut self, one: &[Value], other: &[Value]) -> Found {
+    fn unordered(&mut self, one: &[Value], other: &[Value]) -> Compared {
         // One pattern fits one depth, so that nothing inside is unordered too.
         let is_plain = !self.rules.has_tolerance() && self.rules.unordered.len() == 1;
         if is_plain {
@@ -392,7 +413,7 @@ impl Comparing<'_> {
         Ok(false)
     }
 
-    fn sorted(&mut self, one: &[Value], other: &[Value]) -> Found {
+    fn sorted(&mut self, one: &[Value], other: &[Value]) -> Compared {
         let (mine, theirs) = (in_order(one), in_order(other));
         for place in 0..mine.len().max(theirs.len()) {
             let (left, right) = (mine.get(place), theirs.get(place));

@@ -126,6 +126,20 @@ fn enormous_unordered_arrays_end_and_accuse_nobody() {
     );
 }
 
+/// Both the places that are declared and the names in an output may be megabytes long, and there are as many arrays as fit.
+#[test]
+fn long_names_and_many_arrays_end() {
+    let name = "n".repeat(1 << 20);
+    let patterns: Vec<String> = (0..32)
+        .map(|n| format!("/{}{n:02}/*", "n".repeat((1 << 20) - 2)))
+        .collect();
+    let class = class(json!({"unordered_arrays": patterns}));
+    let arrays = json!({name: vec![json!([]); 300_000]});
+    assert_eq!(class.first_difference(&arrays, &arrays), Err(TooMuch));
+    let short = OutputClass::read(&json!({"unordered_arrays": ["/a/*", "/b/*"]})).unwrap();
+    assert_eq!(short.first_difference(&arrays, &arrays), Ok(None));
+}
+
 #[test]
 fn what_is_no_class_is_named() {
     for (value, fields) in [

@@ -24,9 +24,6 @@ pub struct OutputSchema(Value);
 /// A reader wants the first reasons, not ten thousand.
 const MAX_REASONS: usize = 20;
 
-/// Of one compiled pattern.
-const MAX_PATTERN_BYTES: usize = 1 << 20;
-
 impl OutputFormat {
     /// Reads the field: `true` is no promise, an object or `false` is a schema.
     pub(crate) fn read(value: &Value) -> Result<Self, String> {
@@ -83,7 +80,7 @@ pub(crate) fn problems(validator: &Validator, document: &Value) -> Vec<Problem> 
 pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
     jsonschema::options()
         .offline()
-        .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
+        .with_pattern_options(PatternOptions::regex().size_limit(schema_cost::pattern_bytes(schema)))
         .build(schema)
         .map_err(|error| {
             let at = JsonPath::from_pointer(error.instance_path().as_str());

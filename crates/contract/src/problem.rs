@@ -20,6 +20,40 @@ pub struct Problem {
 #[serde(transparent)]
 pub struct Problems(Vec<Problem>);
 
+/// Collects problems for a reader: after the first [`Found::MOST`] only their number, so that eight million wrong elements do not become eight million texts.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    listed: Vec<Problem>,
+    more: usize,
+}
+
+impl Found {
+    pub(crate) const MOST: usize = 100;
+
+    pub(crate) fn push(&mut self, problem: impl FnOnce() -> Problem) {
+        if self.listed.len() < Self::MOST {
+            self.listed.push(problem());
+        } else {
+            self.more += 1;
+        }
+    }
+
+    pub(crate) fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
+        for problem in problems {
+            self.push(|| problem);
+        }
+    }
+
+    pub(crate) fn into_vec(mut self) -> Vec<Problem> {
+        if self.more > 0 {
+            let value = format!("{} more problems", self.more);
+            let fix = "are not listed; correct these first";
+            self.listed.push(Problem::new("and", value, fix));
+        }
+        self.listed
+    }
+}
+
 impl Problem {
     pub fn new(field: impl Into<String>, value: impl fmt::Display, fix: impl Into<String>) -> Self {
         Self {
@@ -104,6 +138,23 @@ mod tests {
     fn a_long_value_is_cut_between_characters() {
         let problem = Problem::new("scope", "é".repeat(1000), "is too long");
         assert_eq!(problem.value, format!("{}… (2000 bytes)", "é".repeat(80)));
+    }
+
+    #[test]
+    fn only_the_first_problems_are_listed_and_the_others_are_counted() {
+        let mut found = Found::default();
+        for n in 0..Found::MOST {
+            found.push(|| Problem::new(n.to_string(), n, "is wrong"));
+        }
+        found.extend([Problem::new("a", "b", "c")]);
+        found.push(|| panic!("nobody reads it"));
+        let found = found.into_vec();
+        assert_eq!(found.len(), Found::MOST + 1);
+        let last = found.last().map(ToString::to_string);
+        assert_eq!(
+            last.as_deref(),
+            Some("and: are not listed; correct these first (got `2 more problems`)")
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::problem::{Problem, shorten};
+use crate::problem::{Found, Problem, shorten};
 use crate::request::{
     BackendName, Gpus, Mount, Network, Request, Root, Workspace, WorkspaceAccess,
 };
@@ -86,9 +86,10 @@ pub(crate) fn determinism_problems(request: &Request) -> Vec<Problem> {
 
 /// The part that a payload's task can be asked before anyone knows where it will run.
 pub(crate) fn command_problems(request: &Request) -> Vec<Problem> {
-    let mut found = Vec::new();
-    check_argv(request, &mut found);
-    check_env(request, &mut found);
+    let mut strings = Found::default();
+    check_argv(request, &mut strings);
+    check_env(request, &mut strings);
+    let mut found = strings.into_vec();
     check_total(request, &mut found);
     if let Some(cwd) = &request.cwd {
         check_absolute("cwd", cwd, &mut found);
@@ -96,35 +97,27 @@ pub(crate) fn command_problems(request: &Request) -> Vec<Problem> {
     found
 }
 
-fn check_argv(request: &Request, found: &mut Vec<Problem>) {
+fn check_argv(request: &Request, found: &mut Found) {
     match request.argv.first() {
         None => {
-            found.push(Problem::new(
-                "argv",
-                "[]",
-                "is empty; name the program to run",
-            ));
+            found.push(|| Problem::new("argv", "[]", "is empty; name the program to run"));
         }
         Some(program) if program.is_empty() => {
-            found.push(Problem::new(
-                "argv[0]",
-                "",
-                "is empty; name the program to run",
-            ));
+            found.push(|| Problem::new("argv[0]", "", "is empty; name the program to run"));
         }
         Some(_) => {}
     }
     for (i, argument) in request.argv.iter().enumerate() {
-        check_string(&format!("argv[{i}]"), argument, argument.len(), found);
+        check_string(|| format!("argv[{i}]"), argument, argument.len(), found);
     }
 }
 
-fn check_env(request: &Request, found: &mut Vec<Problem>) {
+fn check_env(request: &Request, found: &mut Found) {
     let mut seen = BTreeSet::new();
     for (name, value) in &request.env {
-        let field = format!("env.{}", shorten(&name.to_string_lossy()));
+        let field = || format!("env.{}", shorten(&name.to_string_lossy()));
         if !is_variable_name(name) {
-            found.push(Problem::new(
+            found.push(|| Problem::new(
                 "env",
                 name.to_string_lossy(),
                 "is not a variable name; use letters, digits and `_`, not beginning with a digit",
@@ -132,21 +125,21 @@ fn check_env(request: &Request, found: &mut Vec<Problem>) {
         }
         if !seen.insert(name) {
             let fix = "is set twice; keep one of them";
-            found.push(Problem::new(&field, value.to_string_lossy(), fix));
+            found.push(|| Problem::new(field(), value.to_string_lossy(), fix));
         }
-        check_string(&field, value, name.len() + 1 + value.len(), found);
+        check_string(field, value, name.len() + 1 + value.len(), found);
     }
 }
 
-fn check_string(field: &str, text: &OsStr, bytes: usize, found: &mut Vec<Problem>) {
+fn check_string(field: impl Fn() -> String, text: &OsStr, bytes: usize, found: &mut Found) {
     if has_nul(text) {
-        found.push(Problem::new(field, text.to_string_lossy(), NO_NUL));
+        found.push(|| Problem::new(field(), text.to_string_lossy(), NO_NUL));
     }
     if bytes > MAX_ARGUMENT_BYTES {
         let fix = format!(
             "is {bytes} bytes long and the kernel takes at most {MAX_ARGUMENT_BYTES}; pass it with --stdin or in a file"
         );
-        found.push(Problem::new(field, text.to_string_lossy(), fix));
+        found.push(|| Problem::new(field(), text.to_string_lossy(), fix));
     }
 }
 

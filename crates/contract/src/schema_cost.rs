@@ -12,6 +12,12 @@ use crate::strict_json::MAX_DEPTH;
 /// Larger than any schema that people write.
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
 
+/// Each of them is compiled before anything runs, and the memory for that is shared among them: see [`pattern_bytes`].
+const MAX_PATTERNS: usize = 128;
+const MAX_COMPILED_BYTES: usize = 16 << 20;
+/// Of one compiled pattern, however few there are.
+const MAX_PATTERN_BYTES: usize = 1 << 20;
+
 /// Looks at one place of the output.
 const MAX_VISITS: u64 = 1_000;
 
@@ -47,11 +53,36 @@ pub(crate) fn check(schema: &Value) -> Result<(), String> {
         ));
     }
     check_one_root(schema)?;
+    let patterns = patterns(schema);
+    if patterns > MAX_PATTERNS {
+        return Err(format!(
+            "has {patterns} regular expressions; use at most {MAX_PATTERNS} in pattern and patternProperties"
+        ));
+    }
     let mut counter = Counter {
         root: schema,
         known: HashMap::new(),
     };
     counter.visits(schema, MAX_DEPTH, 0).map(drop)
+}
+
+/// How large each compiled pattern of a schema may become.
+pub(crate) fn pattern_bytes(schema: &Value) -> usize {
+    (MAX_COMPILED_BYTES / patterns(schema).max(1)).min(MAX_PATTERN_BYTES)
+}
+
+/// How many there are at most: a text that stands under that name in an example is counted too.
+fn patterns(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => {
+            let own = usize::from(map.get("pattern").is_some_and(Value::is_string));
+            let names = map.get("patternProperties").and_then(Value::as_object);
+            let inside: usize = map.values().map(patterns).sum();
+            own + names.map_or(0, Map::len) + inside
+        }
+        Value::Array(items) => items.iter().map(patterns).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
 }
 
 /// An `$id` inside, or draft 4's `id`, would give the pointers below it another root than the one they are followed from here.
@@ -329,6 +360,30 @@ mod tests {
         let validator = crate::output_format::compile(&schema).unwrap();
         let deepest = (0..MAX_DEPTH - 1).fold(json!([]), |inner, _| json!([inner]));
         assert_eq!(crate::output_format::problems(&validator, &deepest), []);
+    }
+
+    /// Otherwise eight thousand patterns of almost a megabyte each are compiled before anything runs.
+    #[test]
+    fn the_patterns_of_a_schema_share_a_bounded_memory() {
+        let with = |count: usize, repeats: usize| {
+            let property = |n: usize| {
+                let pattern = format!("[a-z]{{{}}}", repeats + n);
+                (format!("p{n}"), json!({"pattern": pattern}))
+            };
+            let properties: Map<String, Value> = (0..count).map(property).collect();
+            json!({"properties": properties})
+        };
+        assert_eq!(check(&with(MAX_PATTERNS, 1)), Ok(()));
+        let refused = check(&with(MAX_PATTERNS + 1, 1)).unwrap_err();
+        assert!(refused.contains("regular expressions"), "{refused}");
+        assert!(crate::output_format::compile(&with(1, 10_000)).is_ok());
+        assert!(crate::output_format::compile(&with(MAX_PATTERNS, 10_000)).is_err());
+        let names: Map<String, Value> = (0..=MAX_PATTERNS)
+            .map(|n| (format!("^a{n}"), json!(true)))
+            .collect();
+        assert!(check(&json!({"patternProperties": names})).is_err());
+        let named = json!({"properties": {"pattern": {"type": "string"}}});
+        assert_eq!(patterns(&named), 0);
     }
 
     #[test]

@@ -62,6 +62,20 @@ impl Violation {
             Self::Canceled => "CANCELED",
         }
     }
+
+    /// The rule that a stop with this [name](StopCause::name) broke.
+    pub(crate) fn of_stop(cause: &str) -> Option<Self> {
+        match cause {
+            "wall_time" => Some(Self::Timeout),
+            "cpu_time" => Some(Self::CpuLimitExceeded),
+            "memory" => Some(Self::MemoryLimitExceeded),
+            "output" => Some(Self::OutputTooLarge),
+            "processes" => Some(Self::ProcessLimitExceeded),
+            "disk" => Some(Self::DiskLimitExceeded),
+            "canceled" => Some(Self::Canceled),
+            _ => None,
+        }
+    }
 }
 
 impl Verdict {
@@ -188,6 +202,7 @@ mod tests {
                 limit: cause.limit(),
                 evidence: evidence.into(),
             };
+            assert_eq!(Violation::of_stop(cause.name()), Some(violation));
             // Denials beside a stop change nothing: the stop is what ended it.
             let denials = [denial(DenialKind::Network, "connect 1.1.1.1:80")];
             assert_eq!(

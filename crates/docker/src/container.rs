@@ -308,7 +308,11 @@ fn mounts(wish: &Wish<'_>) -> Vec<Mount> {
 
 fn labels(wish: &Wish<'_>) -> HashMap<String, String> {
     let until = wish.request.limits.wall_time.at_most().map(|limit| {
-        let longest = limit + wish.settings.grace + SLACK;
+        // What is carried in and out may take its time, each of it, and twice.
+        let carried = u32::try_from(Carried::all(wish.request).len()).unwrap_or(u32::MAX);
+        let ways = carried.saturating_add(1).saturating_mul(2);
+        let carrying = wish.settings.pull_patience.saturating_mul(ways);
+        let longest = (limit + wish.settings.grace + SLACK).saturating_add(carrying);
         wish.now.saturating_add(longest.as_secs()).to_string()
     });
     // Each is set, also where there is nothing to say: what is not, an image could say in our name.

@@ -156,7 +156,7 @@ fn a_workspace_is_a_volume_that_is_known_as_ours() {
     assert_eq!(mount["VolumeOptions"]["Labels"][MANAGED], "true");
     assert_eq!(asked["WorkingDir"], "/work");
     assert_eq!(asked["Labels"][RUN], "r1");
-    assert_eq!(asked["Labels"][UNTIL], "1901");
+    assert_eq!(asked["Labels"][UNTIL], "3101");
     assert!(!asked.to_string().contains("/home/me"));
 }
 

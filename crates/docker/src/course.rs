@@ -26,7 +26,7 @@ use cofferdam_contract::request::{Grant, Request};
 use cofferdam_contract::units::Cap;
 use cofferdam_contract::usage::Usage;
 use cofferdam_engine::backend::{
-    self, Address, End, Ends, Farewell, Filling, OpenRun, Reported, WayOut,
+    self, Address, End, Ends, Farewell, Filling, OpenRun, Reported, WayOut, choose,
 };
 use cofferdam_engine::error::EngineError;
 use cofferdam_engine::host::Host;
@@ -34,7 +34,7 @@ use cofferdam_engine::pipeline::Streams;
 use rustix::io::Errno;
 
 use crate::container::{self, Stdin, Wish};
-use crate::daemon::{Daemon, Flavour};
+use crate::daemon::{Daemon, Flavour, Maker};
 use crate::feed::Feed;
 use crate::files::{self, Carried, Manifest};
 use crate::hold::{self, Watched};
@@ -231,7 +231,13 @@ impl Place<'_> {
             true => Stdin::Attached,
             false => Stdin::Absent,
         };
-        let (id, warnings) = self.create(open, stdin, host).await?;
+        let (id, mut warnings) = self.create(open, stdin, host).await?;
+        // Some of its versions tell it in a way that cannot be read: then there is only their word that they hold what they took.
+        if self.flavour.maker == Maker::Podman
+            && let Ok(info) = self.client.info().await
+        {
+            warnings.extend(hold::confessed(&info));
+        }
         let sent = self.send(open.request(), &id).await?;
         if *self.network != Network::Denied {
             network::send_usher(self.client, &id).await?;
@@ -443,22 +449,14 @@ struct Prepared {
     enforced_by: Enforcement,
 }
 
-/// As many CPUs are shown as the share allows. Which, goes round with our own number, so that runs spread over the machine.
+/// As many CPUs are shown as the share allows.
 fn cpus(request: &Request, host: &Host, settings: &Settings) -> Option<Vec<usize>> {
     let share = request.limits.cpus.at_most()?;
     let count = usize::try_from(share.visible_cpus()).unwrap_or(usize::MAX);
     if !settings.endpoint.is_local() || count >= host.cpus.len() {
         return None;
     }
-    let start = usize::try_from(std::process::id()).unwrap_or(0) % host.cpus.len().max(1);
-    let mut chosen: Vec<usize> = host
-        .cpus
-        .iter()
-        .copied()
-        .cycle()
-        .skip(start)
-        .take(count)
-        .collect();
+    let mut chosen = choose(count, host);
     chosen.sort_unstable();
     Some(chosen)
 }

@@ -1,5 +1,6 @@
 //! Which limit is held by what in a container, and the refusal of one that the daemon says it cannot hold.
 
+use bollard::models::{SystemInfo, SystemInfoCgroupVersionEnum};
 use cofferdam_contract::enforcement::{EnforcedBy, Enforcement, Enforcer, LimitName};
 use cofferdam_contract::request::Request;
 use cofferdam_contract::units::Cap;
@@ -96,6 +97,26 @@ pub(crate) fn enforcement(
     Ok(held)
 }
 
+/// What Podman says about itself, in the words of Docker's warnings: it drops a limit that it cannot hold without a word. Of one that belongs to no root it is known that it holds none
+/// on control groups of version 1.
+pub(crate) fn confessed(info: &SystemInfo) -> Vec<String> {
+    let security = info.security_options.iter().flatten();
+    let is_rootless = security.clone().any(|option| option.contains("rootless"));
+    let is_old = info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_1);
+    let holds_none = is_rootless && is_old;
+    let has = [
+        (info.memory_limit, "memory"),
+        (info.pids_limit, "pids"),
+        (info.cpu_cfs_quota, "cpu"),
+    ];
+    let lacks = has
+        .into_iter()
+        .filter(|(has, _)| holds_none || *has == Some(false));
+    lacks
+        .map(|(_, what)| format!("Podman does not support {what} limits here and ignores them"))
+        .collect()
+}
+
 /// Whether the program can write to anything of the caller's.
 pub(crate) fn writable(request: &Request) -> bool {
     Carried::all(request).iter().any(Carried::is_writable)
@@ -173,6 +194,40 @@ mod tests {
         let request = request(&["true"]);
         let harmless = ["Published ports are discarded when using host network mode".to_owned()];
         assert!(enforcement(&request, &harmless, Watched::No).is_ok());
+    }
+
+    #[test]
+    fn what_podman_does_not_hold_is_not_said_to_be_held() {
+        let whole = SystemInfo {
+            memory_limit: Some(true),
+            pids_limit: Some(true),
+            cpu_cfs_quota: Some(true),
+            cgroup_version: Some(SystemInfoCgroupVersionEnum::_1),
+            ..SystemInfo::default()
+        };
+        assert_eq!(confessed(&whole), Vec::<String>::new());
+        let rootless = SystemInfo {
+            security_options: Some(vec!["name=seccomp".into(), "name=rootless".into()]),
+            ..whole.clone()
+        };
+        let without_pids = SystemInfo {
+            pids_limit: Some(false),
+            ..whole
+        };
+        for (info, limits) in [
+            (rootless, &[LimitName::Memory, LimitName::Processes][..]),
+            (without_pids, &[LimitName::Processes]),
+        ] {
+            let said = confessed(&info);
+            let mut request = request(&["true"]);
+            for limit in limits {
+                let error = enforcement(&request, &said, Watched::No).unwrap_err();
+                let is_named = matches!(&error, EngineError::Unenforceable { limit: named, .. } if named == limit);
+                assert!(is_named, "{error}");
+                request.waived.push(*limit);
+            }
+            assert!(enforcement(&request, &said, Watched::No).is_ok());
+        }
     }
 
     #[test]

@@ -123,14 +123,17 @@ pub fn export(
         let client = daemon::patient(&client, settings.pull_patience);
         let mut left = at_most;
         let mut pieces = std::pin::pin!(client.export_image(name));
-        while let Some(piece) = pieces.next().await {
+        loop {
+            // The client's patience is for the beginning of an answer.
+            let piece = tokio::time::timeout(settings.pull_patience, pieces.next()).await;
+            let piece = piece.map_err(|_| broken("the daemon stopped in the middle".to_owned()))?;
+            let Some(piece) = piece else { return Ok(()) };
             let piece = piece.map_err(daemon::refused("take the image out"))?;
             let rest = left.checked_sub(piece.len() as u64);
             left = rest.ok_or_else(|| broken(format!("it is larger than {at_most} bytes")))?;
             to.write_all(&piece)
                 .map_err(|error| broken(error.to_string()))?;
         }
-        Ok(())
     })?
 }
 

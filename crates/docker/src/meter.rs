@@ -126,13 +126,21 @@ impl Meter {
     }
 }
 
+/// How long the figures of a container may take.
+const STATS: Duration = Duration::from_secs(10);
+
 /// The daemon's figures.
 pub(crate) async fn ask(client: &Docker, container: &str) -> Option<Counted> {
     let once = StatsOptionsBuilder::default()
         .stream(false)
         .one_shot(true)
         .build();
-    let stats = client.stats(container, Some(once)).next().await?.ok()?;
+    let mut answers = client.stats(container, Some(once));
+    // An answer that stops in the middle is asked for again: somebody has to look at the time.
+    let stats = tokio::time::timeout(STATS, answers.next())
+        .await
+        .ok()??
+        .ok()?;
     let cpu = stats.cpu_stats.and_then(|cpu| cpu.cpu_usage?.total_usage);
     let memory = stats.memory_stats.unwrap_or_default();
     Some(Counted {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::request::{Grant, Request};
 use cofferdam_engine::host::Host;
+use cofferdam_engine::interpreter::Interpreter;
 use cofferdam_engine::pipeline::{self, Evidence, Streams};
 use cofferdam_engine::pool::{Pool, PoolBounds, Private};
 use cofferdam_store::DataDir;
@@ -38,7 +39,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cold" => None,
         "warm" => {
             let bounds = PoolBounds::of_runs(host.cpus.len());
-            let pool = Pool::start(Arc::clone(&host), DataDir::at(place), bounds, Vec::new());
+            let dir = DataDir::at(place);
+            let interpreters = vec![Interpreter::python()];
+            let pool = Pool::start(Arc::clone(&host), dir, bounds, interpreters);
             Some(pool.ok_or("no sandbox can wait here")?)
         }
         other => return Err(format!("`{other}` is neither cold nor warm").into()),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam_contract::request::{Grant, Request};
 use cofferdam_engine::host::Host;
-use cofferdam_engine::interpreter::{Interpreter, Way};
+use cofferdam_engine::interpreter::Interpreter;
 use cofferdam_engine::pipeline::{self, Evidence, Streams};
 use cofferdam_engine::pool::{Pool, PoolBounds, Private};
 use cofferdam_store::DataDir;
@@ -24,13 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let host = Arc::new(Host::detect());
     let dir = DataDir::at(std::env::temp_dir().join(format!("warm-{}", std::process::id())));
-    let python = Interpreter {
-        name: "python3".to_owned(),
-        way: Way::Copy,
-        env: Vec::new(),
-        preload: Vec::new(),
-        scripts: Vec::new(),
-    };
+    let python = Interpreter::python();
     let pool = Pool::start(Arc::clone(&host), dir, PoolBounds::of_runs(2), vec![python]);
     let pool = pool.ok_or("no sandbox can wait here")?;
     let (mut bare, mut cold, mut warm) = (Vec::new(), Vec::new(), Vec::new());

@@ -12,6 +12,7 @@ mod way_out;
 pub use cofferdam_egress::{Calls, Reached, Unreached};
 pub use cofferdam_sys::farewell::{Address, Farewell};
 
+pub use crate::plan::choose;
 pub use ledger::{Directories, Handed, Ledger, Outcome, Outputs};
 pub use open_run::{End, Ends, Filling, OpenRun, Reported, Taken, is_readable, open, readable};
 pub use way_out::{NAME_SERVER, WayOut, tell_program, usher_program};

@@ -13,6 +13,8 @@ use rustix::io::Errno;
 
 /// A listing stops here; a run that changes more is not read by people.
 const MAX_CHANGES: usize = 100_000;
+/// The same in bytes of names, as they are written: the program chose how long they are, and this is the supervisor's memory.
+const MAX_BYTES: usize = 4 << 20;
 
 /// Compares the upper layer with the workspace that it covers. Directories deeper than the kernel's longest path are not entered.
 pub(crate) fn list(upper: &OwnedFd, workspace: &Path) -> Vec<Change> {
@@ -26,31 +28,28 @@ pub(crate) fn list(upper: &OwnedFd, workspace: &Path) -> Vec<Change> {
         upper,
         original,
         found: Vec::new(),
+        bytes: 0,
         next: vec![Place {
             path: PathBuf::new(),
             below: Below::Merged,
         }],
     };
     while let Some(place) = listing.next.pop() {
-        if listing.found.len() < MAX_CHANGES {
+        if !listing.is_full() {
             listing.compare(&place);
         }
     }
     listing.found.sort();
-    listing
-        .found
-        .into_iter()
-        .map(|(path, kind)| Change {
-            path: readable(path.as_os_str().as_bytes()),
-            kind,
-        })
-        .collect()
+    let found = listing.found.into_iter();
+    found.map(|(path, kind)| Change { path, kind }).collect()
 }
 
 struct Listing<'a> {
     upper: &'a OwnedFd,
     original: Option<OwnedFd>,
-    found: Vec<(PathBuf, ChangeKind)>,
+    found: Vec<(String, ChangeKind)>,
+    /// Of the names in `found` and in `next`.
+    bytes: usize,
     next: Vec<Place>,
 }
 
@@ -72,6 +71,18 @@ enum Below {
 }
 
 impl Listing<'_> {
+    fn is_full(&self) -> bool {
+        self.found.len() >= MAX_CHANGES || self.bytes >= MAX_BYTES
+    }
+
+    fn add(&mut self, path: &Path, kind: ChangeKind) {
+        let path = readable(path.as_os_str().as_bytes());
+        self.bytes += path.len();
+        if self.bytes <= MAX_BYTES {
+            self.found.push((path, kind));
+        }
+    }
+
     fn compare(&mut self, place: &Place) {
         let Ok(upper) = open_beneath(self.upper.as_fd(), &place.path) else {
             return;
@@ -84,6 +95,9 @@ impl Listing<'_> {
         };
         let names = names(&upper);
         for name in &names {
+            if self.is_full() {
+                return;
+            }
             self.compare_entry(place, &upper, original.as_ref(), name);
         }
         if let (Below::Hidden, Some(original)) = (place.below, &original) {
@@ -92,8 +106,7 @@ impl Listing<'_> {
                 .iter()
                 .filter(|name| !kept.contains(name))
             {
-                self.found
-                    .push((place.path.join(os(gone)), ChangeKind::Deleted));
+                self.add(&place.path.join(os(gone)), ChangeKind::Deleted);
             }
         }
     }
@@ -122,7 +135,7 @@ impl Listing<'_> {
             (_, None) => Some(ChangeKind::Added),
         };
         if let Some(change) = change {
-            self.found.push((path.clone(), change));
+            self.add(&path, change);
         }
         if kind != FileType::Directory {
             return;
@@ -137,6 +150,7 @@ impl Listing<'_> {
             Some(FileType::Directory) => Below::Merged,
             Some(_) | None => Below::Absent,
         };
+        self.bytes += path.as_os_str().len();
         self.next.push(Place { path, below });
     }
 }
@@ -174,10 +188,15 @@ fn names(dir: &OwnedFd) -> Vec<CString> {
     let Ok(entries) = Dir::read_from(dir) else {
         return Vec::new();
     };
+    let mut bytes = 0;
     entries
         .flatten()
         .map(|entry| entry.file_name().to_owned())
         .filter(|name| name.as_c_str() != c"." && name.as_c_str() != c"..")
+        .take_while(|name| {
+            bytes += name.count_bytes();
+            bytes <= MAX_BYTES
+        })
         .take(MAX_CHANGES)
         .collect()
 }
@@ -243,6 +262,20 @@ mod tests {
                 ("link/passwd".to_owned(), Added),
             ]
         );
+    }
+
+    #[test]
+    fn long_names_do_not_make_the_list_large() {
+        let (workspace, upper) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let deep = format!("{0}/{0}/{0}/{0}", "\u{e9}".repeat(120));
+        let deep = upper.path().join(deep);
+        std::fs::create_dir_all(&deep).unwrap();
+        for number in 0..8000 {
+            std::fs::write(deep.join(number.to_string()), "").unwrap();
+        }
+        let listed = listed(upper.path(), workspace.path());
+        let bytes: usize = listed.iter().map(|(path, _)| path.len()).sum();
+        assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&bytes), "{bytes}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use cofferdam_contract::units::Bytes;
 use cofferdam_sys::mappings::{self, Nameless};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::time::ClockId;
 
 use crate::disk_walk::{Since, Walk};
@@ -69,12 +70,11 @@ const BLOCK: u64 = 4096;
 
 impl Growth {
     /// Must be made before the program can write, and as late as that allows: see [`Since`].
-    pub(crate) fn new(path: &Path, limit: Bytes) -> Option<Self> {
-        let dir =
-            rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let device = rustix::fs::fstat(&dir).ok()?.st_dev;
-        let free_at_start = free_bytes(dir.as_fd())?;
-        Some(Self {
+    pub(crate) fn new(path: &Path, limit: Bytes) -> Result<Self, Errno> {
+        let dir = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let device = rustix::fs::fstat(&dir)?.st_dev;
+        let free_at_start = free_bytes(dir.as_fd()).ok_or(Errno::IO)?;
+        Ok(Self {
             dir,
             device,
             limit: limit.get(),

@@ -4,6 +4,7 @@ use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::problem::Problems;
+use cofferdam_contract::request::BackendName;
 use rustix::io::Errno;
 
 /// Why nothing was run, or why its result cannot be given.
@@ -46,6 +47,18 @@ impl EngineError {
             Self::Unavailable { .. } => ErrorCode::BackendUnavailable,
             Self::OutputWriteFailed { .. } => ErrorCode::OutputWriteFailed,
             Self::System { .. } => ErrorCode::Internal,
+        }
+    }
+
+    /// Building a sandbox is the same work for several backends; whoever asked for one is told of that one.
+    pub(crate) fn of_backend(self, name: BackendName) -> Self {
+        match self {
+            Self::Unavailable { why, fix, .. } => Self::Unavailable {
+                backend: name.as_str(),
+                why,
+                fix,
+            },
+            other => other,
         }
     }
 

@@ -1,9 +1,11 @@
 //! Feeds a program's standard input through a pipe. A file is never handed over itself: from inside it could be opened again, for writing.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
-use rustix::io::Errno;
+use rustix::fs::FileType;
+use rustix::io::{Errno, ReadWriteFlags};
 
 /// What the program reads.
 #[derive(Debug)]
@@ -73,10 +75,11 @@ impl Feed {
         if self.pending.is_empty()
             && let Some(source) = &self.source
         {
-            self.pending.reserve(CHUNK);
             self.written = 0;
-            let room = rustix::buffer::spare_capacity(&mut self.pending);
-            if rustix::io::read(source, room)? == 0 {
+            self.pending.resize(CHUNK, 0);
+            let length = read_at_hand(source, &mut self.pending);
+            self.pending.truncate(*length.as_ref().unwrap_or(&0));
+            if length? == 0 {
                 self.source = None;
             }
         }
@@ -92,5 +95,44 @@ impl Feed {
         if self.source.is_none() && self.pending.is_empty() {
             self.pipe = None;
         }
+    }
+}
+/// Reads what is there. Somebody else may read from the same pipe, and take away what was announced to us: waiting for more would be waiting with the clock of the run stopped.
+fn read_at_hand(source: &impl AsFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    const CURRENT_POSITION: u64 = u64::MAX;
+    let stat = rustix::fs::fstat(source)?;
+    let is_stream = matches!(
+        FileType::from_raw_mode(stat.st_mode),
+        FileType::Fifo | FileType::Socket
+    );
+    if is_stream {
+        let mut parts = [IoSliceMut::new(buffer)];
+        let flags = ReadWriteFlags::NOWAIT;
+        match rustix::io::preadv2(source, &mut parts, CURRENT_POSITION, flags) {
+            // A kernel that cannot tell.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {}
+            other => return other,
+        }
+    }
+    rustix::io::read(source, buffer)
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_reader_took_away_is_not_waited_for() {
+        let (source, writer) = rustix::pipe::pipe().unwrap();
+        let mut buffer = [0; 8];
+        assert_eq!(read_at_hand(&source, &mut buffer), Err(Errno::AGAIN));
+        rustix::io::write(&writer, b"abc").unwrap();
+        assert_eq!(read_at_hand(&source, &mut buffer), Ok(3));
+        drop(writer);
+        assert_eq!(read_at_hand(&source, &mut buffer), Ok(0));
+        let file = tempfile::tempfile().unwrap();
+        rustix::io::write(&file, b"xyz").unwrap();
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(1)).unwrap();
+        assert_eq!(read_at_hand(&file, &mut buffer), Ok(2));
+        assert_eq!(read_at_hand(&file, &mut buffer), Ok(0));
     }
 }

@@ -17,6 +17,8 @@ pub struct Host {
     pub landlock_abi: Option<u32>,
     /// CPUs that this process may run on.
     pub cpus: Vec<usize>,
+    /// Whether the kernel tells which processes a process has started.
+    pub lists_children: bool,
 }
 
 /// What this process is to the kernel.
@@ -39,6 +41,7 @@ impl Host {
             cgroups: cgroups(),
             landlock_abi: landlock::abi(),
             cpus: cpus(),
+            lists_children: std::path::Path::new("/proc/thread-self/children").exists(),
         }
     }
 }

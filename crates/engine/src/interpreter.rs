@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use cofferdam_contract::request::Request;
 
 use crate::ahead;
+use crate::zygote::File;
 
 /// An interpreter that may be kept waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,17 @@ const DECIDE_THE_START: [&str; 13] = [
 ];
 
 impl Interpreter {
+    /// Python as a command starts it, for scripts and for `-c`.
+    pub fn python() -> Self {
+        Self {
+            name: "python3".to_owned(),
+            way: Way::Copy,
+            env: Vec::new(),
+            preload: Vec::new(),
+            scripts: Vec::new(),
+        }
+    }
+
     /// Whether the request's program is this one, started as this one is.
     pub(crate) fn suits(&self, request: &Request) -> bool {
         let asked = request
@@ -50,13 +62,18 @@ impl Interpreter {
         let is_named = request
             .argv
             .first()
-            .is_some_and(|name| **name == *self.name);
+            .is_some_and(|name| **name == *self.name || self.lies_at(name));
         let runs = match self.way {
             Way::Copy => is_script(request) || is_command(request),
             // What waits for it reads text.
             Way::Ahead => self.script(request).is_some() && is_text(request),
         };
         is_named && runs && asked == own
+    }
+
+    fn lies_at(&self, path: &OsStr) -> bool {
+        let is_path = path.as_bytes().starts_with(b"/");
+        is_path && File::of(&self.name).is_some_and(|file| *file.path() == *path)
     }
 
     /// The script of a request, where it is known.

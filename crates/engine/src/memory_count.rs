@@ -77,14 +77,15 @@ impl MemoryCount {
         };
         let shared = mappings::shared_memory(pids);
         if shared.unknown.is_empty() {
-            return open + shared.known_bytes;
+            return open.saturating_add(shared.known_bytes);
         }
         let unknown = match &self.requests {
             Requests::Largest(largest) => largest_sum(largest, shared.unknown.len()),
             Requests::Unreported => self.seen_mapped(&shared.unknown),
         };
         let machine = proc::machine_shared_bytes().saturating_sub(scratch);
-        open + shared.known_bytes + unknown.min(machine)
+        open.saturating_add(shared.known_bytes)
+            .saturating_add(unknown.min(machine))
     }
 
     fn seen_mapped(&mut self, alive: &HashMap<ObjectId, u64>) -> u64 {
@@ -93,7 +94,9 @@ impl MemoryCount {
             let seen = self.mapped.entry(*object).or_default();
             *seen = (*seen).max(*end);
         }
-        self.mapped.values().sum()
+        // The program chooses where a mapping ends.
+        let ends = self.mapped.values();
+        ends.fold(0, |sum, &end| sum.saturating_add(end))
     }
 }
 

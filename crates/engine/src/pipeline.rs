@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_contract::ending::Stream;
+use cofferdam_contract::enforcement::LimitName;
 use cofferdam_contract::record::{FinishedRun, RunRecord};
 use cofferdam_contract::request::{Grant, MountAccess, Network, Request, WorkspaceAccess};
 use cofferdam_contract::units::Cap;
@@ -201,7 +202,8 @@ fn start<'a>(
         Some(seat) => seat.take(errand)?,
         None => {
             let name = format!("cofferdam-{}", birth.run_id);
-            Stand::build(enclosure, errand, &bounds, &name, host)?
+            let built = Stand::build(enclosure, errand, &bounds, &name, host);
+            built.map_err(|error| error.of_backend(terms.request.backend))?
         }
     };
     // What goes first when something fails here is declared last: the processes.
@@ -231,7 +233,7 @@ fn start<'a>(
         .map(|recording| recording.begin(&terms.request, birth));
     let joins = group.as_ref().map(RunGroup::joins).unwrap_or_default();
     // Before the program can write anything.
-    let growths = growths(&terms.request);
+    let growths = growths(&terms.request)?;
     // An init that could not build the sandbox is gone by now, and its reason waits in the socket.
     match &theirs {
         Some(theirs) => match sandbox.go(&theirs.given(), &joins) {
@@ -332,10 +334,10 @@ fn adopt_orphans(enclosure: &Enclosure) -> Result<Vec<u32>, EngineError> {
     Ok(descendants::children())
 }
 
-/// The directories of the caller's that the program may fill.
-pub(crate) fn growths(request: &Request) -> Vec<Growth> {
+/// The directories of the caller's that the program may fill. One that cannot be looked at could be filled without anybody noticing.
+pub(crate) fn growths(request: &Request) -> Result<Vec<Growth>, EngineError> {
     let Cap::AtMost(limit) = request.limits.disk else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let workspace = request
         .workspace
@@ -348,5 +350,45 @@ pub(crate) fn growths(request: &Request) -> Vec<Growth> {
     let paths = workspace
         .map(|workspace| &workspace.path)
         .chain(mounts.map(|mount| &mount.source));
-    paths.filter_map(|path| Growth::new(path, limit)).collect()
+    let watched = paths.filter_map(|path| match Growth::new(path, limit) {
+        Ok(growth) => Some(Ok(growth)),
+        // A single file is held by the limit on the size of files.
+        Err(Errno::NOTDIR) => None,
+        Err(_) if request.waived.contains(&LimitName::Disk) => None,
+        Err(errno) => Some(Err(EngineError::Unenforceable {
+            limit: LimitName::Disk,
+            why: format!("`{}` cannot be listed: {errno}", path.display()),
+            fix: "make it readable for yourself (chmod u+rx)".to_owned(),
+        })),
+    });
+    watched.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cofferdam_contract::limits::Limits;
+    use cofferdam_contract::request::Workspace;
+
+    #[test]
+    fn a_directory_that_cannot_be_looked_at_has_no_silent_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let with = |path: &std::path::Path| Request {
+            limits: Limits::DEFAULT,
+            workspace: Some(Workspace {
+                path: path.to_owned(),
+                access: WorkspaceAccess::ReadWrite,
+            }),
+            ..Request::command(["true"])
+        };
+        assert_eq!(growths(&with(dir.path())).unwrap().len(), 1);
+        assert_eq!(growths(&with(&file)).unwrap().len(), 0);
+        let mut gone = with(&dir.path().join("gone"));
+        let told = growths(&gone).unwrap_err().to_string();
+        assert!(told.contains("disk") && told.contains("gone"), "{told}");
+        gone.waived = vec![LimitName::Disk];
+        assert_eq!(growths(&gone).unwrap().len(), 0);
+    }
 }

@@ -298,7 +298,10 @@ impl Choice<'_> {
             is_limited(&limits.open_files),
             vec![Enforcer::Rlimit],
         );
-        let cpu_time = grouped(self.host.cgroups.counts_cpu_time()).unwrap_or(Enforcer::Poll);
+        let cpu_time = match grouped(self.host.cgroups.counts_cpu_time()) {
+            Some(group) => group,
+            None => self.looked_at(LimitName::CpuTime, is_limited(&limits.cpu_time))?,
+        };
         hold(
             LimitName::CpuTime,
             is_limited(&limits.cpu_time),
@@ -351,7 +354,9 @@ impl Choice<'_> {
     fn memory(&self, group: Option<Enforcer>) -> Result<Enforcer, EngineError> {
         match (group, self.request.backend) {
             (Some(group), _) => Ok(group),
-            (None, BackendName::Native | BackendName::Host | BackendName::Wasm | BackendName::Docker) => Ok(Enforcer::Poll),
+            (None, BackendName::Native | BackendName::Host | BackendName::Wasm | BackendName::Docker) => {
+                self.looked_at(LimitName::Memory, is_limited(&self.request.limits.memory))
+            }
             (None, BackendName::Bubblewrap | BackendName::Gvisor) => self.unheld(
                 LimitName::Memory,
                 is_limited(&self.request.limits.memory),
@@ -430,6 +435,15 @@ impl Choice<'_> {
         })
     }
 
+    /// By the supervisor, again and again, at every process of the run.
+    fn looked_at(&self, limit: LimitName, asked: bool) -> Result<Enforcer, EngineError> {
+        if self.host.lists_children {
+            return Ok(Enforcer::Poll);
+        }
+        let why = "there is no control group, and this kernel does not tell which processes a process has started (CONFIG_PROC_CHILDREN)";
+        self.unheld(limit, asked, why)
+    }
+
     fn unheld(&self, limit: LimitName, asked: bool, why: &str) -> Result<Enforcer, EngineError> {
         if !asked || self.request.waived.contains(&limit) {
             return Ok(Enforcer::Waived);
@@ -451,7 +465,7 @@ fn visible_cpus(request: &Request, host: &Host) -> Option<usize> {
 }
 
 /// So many CPUs, starting at a different one for each process and each sandbox of it, so that runs spread over the machine.
-pub(crate) fn choose(count: usize, host: &Host) -> Vec<usize> {
+pub fn choose(count: usize, host: &Host) -> Vec<usize> {
     static CHOSEN: AtomicUsize = AtomicUsize::new(0);
     let own = usize::try_from(std::process::id()).unwrap_or(0);
     let start = own.wrapping_add(CHOSEN.fetch_add(count.max(1), Ordering::Relaxed));

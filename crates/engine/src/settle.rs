@@ -1,7 +1,5 @@
 //! Settles how a run ended: once, in one place, from what stopped it, what the kernel counted and what init reported. Nothing here looks at anything itself.
 
-use std::time::Duration;
-
 use cofferdam_contract::ending::{DiskPlace, Ending, SetupFailure, SetupFailureKind, StopCause};
 use cofferdam_contract::request::Request;
 use cofferdam_contract::units::Cap;
@@ -54,7 +52,6 @@ pub(crate) enum Report {
 }
 
 const SIGKILL: i32 = 9;
-const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
 
 impl Report {
@@ -109,9 +106,7 @@ pub(crate) fn settle(evidence: Evidence<'_>) -> Ending {
         Report::Ended(status) => match (refused.or(disk), status) {
             (Some(cause), _) => Ending::Stopped(cause),
             (None, WaitStatus::Exited { code }) => Ending::Exited { code },
-            (None, WaitStatus::Signaled { signal }) => {
-                signaled(signal, limits.cpu_time, limits.disk)
-            }
+            (None, WaitStatus::Signaled { signal }) => signaled(signal, limits.disk),
         },
         Report::InitGone => match (refused, started) {
             (Some(cause), _) => Ending::Stopped(cause),
@@ -127,15 +122,11 @@ pub(crate) fn settle(evidence: Evidence<'_>) -> Ending {
     }
 }
 
-/// Two signals are the kernel's way of saying that a resource limit of ours was met.
-fn signaled(
-    signal: i32,
-    cpu_time: Cap<Duration>,
-    disk: Cap<cofferdam_contract::units::Bytes>,
-) -> Ending {
-    match (signal, cpu_time, disk) {
-        (SIGXCPU, Cap::AtMost(limit), _) => Ending::Stopped(StopCause::CpuTime { limit }),
-        (SIGXFSZ, _, Cap::AtMost(limit)) => Ending::Stopped(StopCause::Disk {
+/// One signal is the kernel's way of saying that a resource limit of ours was met. The one about CPU time is not: the kernel kills without it, where soft and hard limit are the same, so
+/// that only the program itself can have asked for it.
+fn signaled(signal: i32, disk: Cap<cofferdam_contract::units::Bytes>) -> Ending {
+    match (signal, disk) {
+        (SIGXFSZ, Cap::AtMost(limit)) => Ending::Stopped(StopCause::Disk {
             limit,
             place: DiskPlace::Scratch,
         }),
@@ -202,6 +193,7 @@ fn exec_failure(request: &Request, stage: Stage, errno: i32) -> SetupFailure {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
 
     use cofferdam_contract::units::Bytes;
 
@@ -253,13 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn resource_limit_signals_name_their_limit() {
-        let cpu = ended(WaitStatus::Signaled { signal: SIGXCPU }, None, None);
+    fn only_the_signal_of_a_limit_that_the_kernel_sends_names_it() {
+        const SIGXCPU: i32 = 24;
         assert_eq!(
-            cpu,
-            Ending::Stopped(StopCause::CpuTime {
-                limit: Duration::from_secs(60)
-            })
+            ended(WaitStatus::Signaled { signal: SIGXCPU }, None, None),
+            Ending::Signaled { signal: SIGXCPU }
         );
         let file = ended(WaitStatus::Signaled { signal: SIGXFSZ }, None, None);
         let limit = Bytes::new(1 << 30);

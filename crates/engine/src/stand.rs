@@ -243,3 +243,32 @@ pub(crate) fn unavailable_group(error: cofferdam_sys::cgroup::CgroupError) -> En
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cofferdam_contract::request::{BackendName, Grant, Request};
+    use cofferdam_sys::descendants;
+
+    use super::*;
+    use crate::plan::{Channel, Evidence, plan};
+
+    #[test]
+    fn one_without_walls_that_never_got_to_its_program_leaves_nobody() {
+        let host = Host::detect();
+        for _ in 0..20 {
+            let request = Request {
+                backend: BackendName::Host,
+                ..Request::command(["true"])
+            };
+            let grant = Grant::new(request).unwrap();
+            let plan = plan(grant, &host, Evidence::Full, Channel::None).unwrap();
+            let Enclosure::None(blueprint) = plan.enclosure else {
+                panic!("{plan:?}");
+            };
+            let sandbox = launch::launch(blueprint, plan.errand, None).unwrap();
+            sandbox.await_word(Duration::from_secs(10));
+            drop(sandbox);
+        }
+        assert_eq!(descendants::children(), Vec::<u32>::new());
+    }
+}

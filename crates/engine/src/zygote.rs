@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ pub(crate) struct Zygote {
 
 /// Which file it was started from. When another lies there, it is of the past.
 #[derive(Debug, PartialEq, Eq)]
-struct File {
+pub(crate) struct File {
     path: PathBuf,
     identity: (u64, u64, i64),
 }
@@ -142,8 +142,12 @@ impl Drop for Zygote {
 }
 
 impl File {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file that a sandbox would find by this name.
-    fn of(name: &str) -> Option<Self> {
+    pub(crate) fn of(name: &str) -> Option<Self> {
         let places = program::PATH
             .split(':')
             .filter(|dir| dir.starts_with("/usr/"));

@@ -1,5 +1,6 @@
 //! Work that is not wanted any more: it is written down, whoever has it is told, and nobody gets it again. And jobs that are forgotten.
 
+use async_nats::jetstream::stream::Stream;
 use jiff::Timestamp;
 
 use crate::connect::Fleet;
@@ -94,6 +95,9 @@ impl Fleet {
         }
         self.release(&seen.value).await?;
         let token = names::token(job);
+        // What nobody has taken yet goes before the claims that keep it from being run.
+        let work = names::work_of(&seen.value.class, &seen.value.tenant, job);
+        purge(&self.work, work).await?;
         for key in store::keys(&self.claims).await? {
             if key.starts_with(&format!("{token}.")) {
                 store::remove(&self.claims, &key).await?;
@@ -104,10 +108,16 @@ impl Fleet {
             (&self.dead, format!("cofferdam.dead.{token}.>")),
             (&self.events, names::event_subject(job)),
         ] {
-            let purged = stream.purge().filter(subject).await;
-            purged.map_err(FleetError::talk("cannot remove from a stream"))?;
+            purge(stream, subject).await?;
         }
         store::remove(&self.open, &token).await?;
         store::remove(&self.jobs, &token).await
     }
+}
+
+async fn purge(stream: &Stream, subject: String) -> Result<(), FleetError> {
+    let trouble = "cannot remove from a stream";
+    let purge = stream.purge().filter(subject);
+    let purged = store::within(trouble, purge.into_future()).await?;
+    purged.map(|_| ()).map_err(FleetError::talk(trouble))
 }

@@ -1,9 +1,7 @@
 //! Large things lie in the object store, each under the name of its job, and go when the job is gone; messages have no room for them.
 
-use async_nats::jetstream::object_store::{GetErrorKind, InfoErrorKind};
 use cofferdam_contract::canonical::Digest;
 use cofferdam_contract::strict_json::MAX_BYTES;
-use tokio::io::AsyncReadExt as _;
 
 use crate::connect::Fleet;
 use crate::error::FleetError;
@@ -31,16 +29,18 @@ impl Fleet {
     }
 
     /// The same for what need not be text.
-    pub(crate) async fn carry_bytes(
-        &self,
-        job: &str,
-        mut bytes: &[u8],
-    ) -> Result<Carried, FleetError> {
+    pub(crate) async fn carry_bytes(&self, job: &str, bytes: &[u8]) -> Result<Carried, FleetError> {
         let sha256 = Digest::of(bytes);
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let name = format!("{}.{}", names::token(job), sha256.hex());
-        let put = self.objects.put(name.as_str(), &mut bytes).await;
-        put.map_err(FleetError::talk("cannot store a large document"))?;
+        let known = match self.described(&name).await {
+            Err(FleetError::Damaged { .. }) => None,
+            known => known?,
+        };
+        // Written again it would be taken from whoever reads it just now.
+        if known.is_none_or(|known| known.size != bytes.len()) {
+            self.keep(&name, bytes).await?;
+        }
         Ok(Carried::Object {
             name,
             bytes: length,
@@ -63,32 +63,12 @@ impl Fleet {
             Carried::Inline { text } => return Ok(text.clone().into_bytes()),
             Carried::Object { name, sha256, .. } => (name, sha256),
         };
-        let damaged = |why: String| FleetError::Damaged {
-            what: format!("object {name}"),
-            why,
-        };
-        let object = self.objects.get(name.as_str()).await;
-        let object = object.map_err(|error| match error.kind() {
-            // The server is there and has no such thing: nobody waits for it.
-            GetErrorKind::NotFound | GetErrorKind::InvalidName | GetErrorKind::BucketLink => {
-                damaged(error.to_string())
-            }
-            GetErrorKind::ConsumerCreate | GetErrorKind::Other | GetErrorKind::TimedOut => {
-                FleetError::talk("cannot get a large document")(error)
-            }
-        })?;
-        let mut bytes = Vec::new();
-        let most = u64::try_from(largest).unwrap_or(u64::MAX).saturating_add(1);
-        let read = object.take(most).read_to_end(&mut bytes).await;
-        read.map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidData => damaged(error.to_string()),
-            _ => FleetError::talk("cannot read a large document")(error),
-        })?;
-        if bytes.len() > largest {
-            return Err(damaged(format!("it has more than {largest} bytes")));
-        }
+        let bytes = self.contents(name, largest).await?;
         if Digest::of(&bytes) != *sha256 {
-            return Err(damaged("it is not what its digest says".to_owned()));
+            return Err(FleetError::Damaged {
+                what: format!("object {name}"),
+                why: "it is not what its digest says".to_owned(),
+            });
         }
         Ok(bytes)
     }
@@ -129,14 +109,10 @@ impl Fleet {
         let Carried::Object { name, .. } = carried else {
             return Ok(true);
         };
-        match self.objects.info(name.as_str()).await {
-            Ok(info) => Ok(!info.deleted),
-            Err(error) => match error.kind() {
-                InfoErrorKind::NotFound | InfoErrorKind::InvalidName => Ok(false),
-                InfoErrorKind::Other | InfoErrorKind::TimedOut => {
-                    Err(FleetError::talk("cannot look for a large document")(error))
-                }
-            },
+        match self.described(name).await {
+            Ok(info) => Ok(info.is_some()),
+            Err(FleetError::Damaged { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -167,10 +143,7 @@ impl Fleet {
             if !name.starts_with(&format!("{}.", names::token(&record.job))) {
                 continue;
             }
-            if self.objects.info(name.as_str()).await.is_ok() {
-                let removed = self.objects.delete(name.as_str()).await;
-                removed.map_err(FleetError::talk("cannot remove a large document"))?;
-            }
+            self.discard(&name).await?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stream};
 use async_nats::jetstream::{self, kv, object_store};
-use async_nats::{ConnectErrorKind, ConnectOptions, ServerAddr};
+use async_nats::{ConnectErrorKind, ConnectOptions, RequestErrorKind, ServerAddr};
 
 use crate::error::FleetError;
 use crate::model::Settings;
@@ -66,15 +66,34 @@ const PINGING: Duration = Duration::from_secs(10);
 const DUPLICATES: Duration = Duration::from_secs(120);
 
 impl Fleet {
-    /// Connects, and makes what is missing. `wanted` are the settings of a fleet that has none yet.
+    /// Connects, and makes what is missing. `wanted` are the settings from now on, all of them.
     pub async fn connect(address: &Address, wanted: Option<Settings>) -> Result<Self, FleetError> {
+        let (client, context) = Self::reached(address).await?;
+        Self::furnished(client, context, wanted).await
+    }
+
+    /// The same, and has something else hold for it from now on. What `change` leaves alone stays as it was.
+    pub async fn changed(
+        address: &Address,
+        change: impl FnOnce(&mut Settings),
+    ) -> Result<Self, FleetError> {
+        let (client, context) = Self::reached(address).await?;
+        let about = bucket(&context, names::SETTINGS, Duration::ZERO).await?;
+        let mut wanted = settings(&about, None).await?;
+        change(&mut wanted);
+        Self::furnished(client, context, Some(wanted)).await
+    }
+
+    async fn reached(
+        address: &Address,
+    ) -> Result<(async_nats::Client, jetstream::Context), FleetError> {
         let options = options(address).await?;
         let client = store::within("cannot connect", options.connect(&address.url)).await?;
         let client = client.map_err(|error| refusal(address, &error))?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWERING);
         has_jetstream(&client, &address.url).await?;
-        Self::furnished(client, context, wanted).await
+        Ok((client, context))
     }
 
     pub const fn settings(&self) -> &Settings {
@@ -140,7 +159,13 @@ async fn has_jetstream(client: &async_nats::Client, url: &str) -> Result<(), Fle
     };
     let answer = client.request("$JS.API.INFO", "".into());
     let answer = store::within("cannot ask for JetStream", answer).await?;
-    let answer = answer.map_err(|error| none(error.to_string()))?;
+    let answer = answer.map_err(|error| match error.kind() {
+        RequestErrorKind::NoResponders => none(error.to_string()),
+        RequestErrorKind::TimedOut
+        | RequestErrorKind::InvalidSubject
+        | RequestErrorKind::MaxPayloadExceeded
+        | RequestErrorKind::Other => FleetError::talk("cannot ask for JetStream")(error),
+    })?;
     let said: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
     match said.get("error") {
         Some(error) => Err(none(error["description"].to_string())),

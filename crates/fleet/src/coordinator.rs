@@ -43,7 +43,18 @@ impl Trust {
     fn knows(&self, worker: &str) -> bool {
         match self {
             Self::FirstUse => true,
-            Self::Listed(listed) => listed.iter().any(|(name, _)| name == worker),
+            Self::Listed(_) => self.listed(worker).is_some(),
+        }
+    }
+
+    /// The key that a list has for a worker.
+    pub(crate) fn listed(&self, worker: &str) -> Option<PublicKey> {
+        match self {
+            Self::FirstUse => None,
+            Self::Listed(listed) => {
+                let known = listed.iter().find(|(name, _)| name == worker);
+                known.map(|(_, key)| *key)
+            }
         }
     }
 }
@@ -87,7 +98,12 @@ impl Coordinator {
     #[must_use]
     pub fn with_bonds(mut self, bonds: Arc<dyn Bonds>) -> Self {
         let local = LocalLedger::new(&self.fleet);
-        self.enforcer = Enforcer::Public { local, bonds };
+        let trust = self.trust.clone();
+        self.enforcer = Enforcer::Public {
+            local,
+            bonds,
+            trust,
+        };
         self
     }
 
@@ -100,8 +116,7 @@ impl Coordinator {
     /// Sees to one job until it has ended and everything about it is settled. A server that is away is waited for.
     pub async fn wait_for(&mut self, job: &str) -> Result<JobRecord, FleetError> {
         let subject = format!("cofferdam.result.{}.>", names::token(job));
-        let results = self.fleet.client.subscribe(subject).await;
-        let mut results = results.map_err(FleetError::talk("cannot listen"))?;
+        let mut results = store::heard(&self.fleet.client, subject).await?;
         loop {
             match self.tend(job).await {
                 Ok(Some(record)) => return Ok(record),
@@ -117,13 +132,20 @@ impl Coordinator {
     pub async fn tend_all(&mut self) -> Result<(usize, Vec<FleetError>), FleetError> {
         let mut open = 0;
         let mut troubles = Vec::new();
-        for key in store::keys(&self.fleet.open).await? {
-            let Some(job) = names::untoken(&key) else {
-                continue;
-            };
+        let keys = store::keys(&self.fleet.open).await?;
+        let jobs: Vec<String> = keys.iter().filter_map(|key| names::untoken(key)).collect();
+        // What another coordinator has brought to its end is not watched any more.
+        let open_jobs: HashSet<&String> = jobs.iter().collect();
+        self.watched.retain(|(job, _), _| open_jobs.contains(job));
+        self.bound.retain(|(job, _, _)| open_jobs.contains(job));
+        for job in jobs {
             match self.tend(&job).await {
                 Ok(Some(_)) => {}
                 Ok(None) => open += 1,
+                Err(error @ FleetError::NoSuchJob { .. }) => {
+                    self.strike(&job).await?;
+                    troubles.push(error);
+                }
                 // One that cannot be seen to keeps nobody else waiting.
                 Err(error) => {
                     if matches!(error, FleetError::Talk { .. }) {
@@ -139,8 +161,8 @@ impl Coordinator {
 
     /// Sees to all jobs for ever. `told` hears of trouble.
     pub async fn coordinate(&mut self, told: impl Fn(&str)) -> Result<(), FleetError> {
-        let results = self.fleet.client.subscribe("cofferdam.result.>").await;
-        let mut results = results.map_err(FleetError::talk("cannot listen"))?;
+        let subject = "cofferdam.result.>".to_owned();
+        let mut results = store::heard(&self.fleet.client, subject).await?;
         let mut last = String::new();
         loop {
             let now = match self.tend_all().await {
@@ -188,7 +210,7 @@ impl Coordinator {
     /// Sees to one job once; the record when it has ended.
     pub async fn tend(&mut self, job: &str) -> Result<Option<JobRecord>, FleetError> {
         loop {
-            let seen = self.fleet.job(job).await?;
+            let mut seen = self.fleet.job(job).await?;
             if self.only_looks() {
                 return Ok(seen.value.end.is_some().then_some(seen.value));
             }
@@ -202,6 +224,11 @@ impl Coordinator {
             if !seen.value.queued {
                 self.fleet.queue_all(seen).await?;
                 continue;
+            }
+            if self.is_old(seen.written_at) {
+                let key = names::token(job);
+                let renewed = store::swap(&self.fleet.jobs, &key, &seen.value, seen.revision);
+                seen.revision = renewed.await?.unwrap_or(seen.revision);
             }
             let sealed = match self.sealed(&seen.value).await {
                 Ok(sealed) => sealed,
@@ -229,6 +256,25 @@ impl Coordinator {
                 self.enforcer.settle_record(&case.record).await?;
                 self.tell(&seen.value, &case.record).await;
             }
+        }
+    }
+
+    /// Whether something that is open has to be written anew: the server lets everything go that nobody has written for some time.
+    fn is_old(&self, written_at: Timestamp) -> bool {
+        let age = Timestamp::now().duration_since(written_at);
+        Duration::try_from(age).is_ok_and(|age| age > self.fleet.settings.kept() / 2)
+    }
+
+    /// Strikes a job off the list that is not there. Whoever submits one writes it on the list first.
+    async fn strike(&self, job: &str) -> Result<(), FleetError> {
+        let key = names::token(job);
+        let listed: Option<Seen<Timestamp>> = store::get(&self.fleet.open, &key).await?;
+        let is_old = |at: Timestamp| Timestamp::now().duration_since(at).as_hours() >= 1;
+        match listed {
+            Some(listed) if is_old(listed.written_at) => {
+                store::remove(&self.fleet.open, &key).await
+            }
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -297,7 +343,8 @@ impl Coordinator {
     }
 
     async fn message_at(&self, sequence: u64) -> Result<StreamMessage, FleetError> {
-        let message = self.fleet.results.get_raw_message(sequence).await;
+        let asked = || self.fleet.results.get_raw_message(sequence);
+        let message = store::asked("cannot get an answer", asked).await?;
         message.map_err(|error| match error.kind() {
             RawMessageErrorKind::NoMessageFound => FleetError::Damaged {
                 what: format!("the answer {sequence}"),

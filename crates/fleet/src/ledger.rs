@@ -6,6 +6,7 @@ use cofferdam_contract::rules::{Counted, Deed, Entry, Standing};
 use jiff::Timestamp;
 
 use crate::connect::Fleet;
+use crate::coordinator::Trust;
 use crate::error::FleetError;
 use crate::model::Held;
 use crate::names;
@@ -20,6 +21,8 @@ pub enum Enforcer {
     Public {
         local: LocalLedger,
         bonds: Arc<dyn Bonds>,
+        /// Whose keys bonds have to stand for.
+        trust: Trust,
     },
 }
 

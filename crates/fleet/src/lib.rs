@@ -11,6 +11,7 @@ mod ledger;
 mod look;
 pub mod model;
 pub mod names;
+mod objects;
 mod outcome;
 pub mod public;
 mod queue;

@@ -182,8 +182,7 @@ impl Fleet {
     pub async fn until_taken(&self, job: &str) {
         const AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
         loop {
-            let events = self.client.subscribe(names::event_subject(job)).await;
-            let Ok(mut events) = events else {
+            let Ok(mut events) = store::heard(&self.client, names::event_subject(job)).await else {
                 tokio::time::sleep(AGAIN).await;
                 continue;
             };
@@ -194,7 +193,8 @@ impl Fleet {
             if claims.iter().any(|(_, claim)| claim.starts > 0) {
                 return;
             }
-            while let Some(message) = events.next().await {
+            // A word may get lost: after a while of quiet the claims are looked at again.
+            while let Ok(Some(message)) = tokio::time::timeout(store::QUIET, events.next()).await {
                 let event: Result<Event, _> = serde_json::from_slice(&message.payload);
                 if event.is_ok_and(|event| event.what == "taken") {
                     return;
@@ -228,12 +228,15 @@ impl Fleet {
         let mut found = Vec::new();
         let mut from = 1;
         loop {
-            let asked = stream.raw_message_builder().sequence(from);
-            let asked = asked.next_by_subject(subject.as_str());
-            match store::within("cannot read a stream", asked.send()).await? {
+            let asked = || {
+                let asked = stream.raw_message_builder().sequence(from);
+                asked.next_by_subject(subject.as_str()).send()
+            };
+            match store::asked("cannot read a stream", asked).await? {
                 Ok(message) => {
                     from = message.sequence.saturating_add(1);
-                    found.push(store::read(&message.payload, || subject.clone())?);
+                    // Anybody who may answer writes there: what is nothing keeps nobody from what is something.
+                    found.extend(store::read(&message.payload, || subject.clone()).ok());
                 }
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
                     return Ok(found);

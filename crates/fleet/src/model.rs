@@ -309,6 +309,11 @@ impl Settings {
         Duration::from_millis(self.heartbeat_timeout_ms)
     }
 
+    /// How long the server keeps what nobody writes anew.
+    pub const fn kept(&self) -> Duration {
+        Duration::from_secs(self.keep_results_hours.saturating_mul(3600))
+    }
+
     /// Six signs of life in the time after which one is missed.
     pub fn beat(&self) -> Duration {
         (self.heartbeat_timeout() / 6).max(Duration::from_millis(50))

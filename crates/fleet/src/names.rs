@@ -1,5 +1,7 @@
 //! What streams, buckets and subjects are called, and how an id becomes a part of one.
 
+use cofferdam_contract::canonical::Digest;
+
 pub const WORK_STREAM: &str = "COFFERDAM_WORK";
 pub const RESULT_STREAM: &str = "COFFERDAM_RESULTS";
 pub const DEAD_STREAM: &str = "COFFERDAM_DEAD";
@@ -54,6 +56,12 @@ pub fn queue_name(class: &str, tenant: &str) -> String {
     )
 }
 
+/// The same with what makes it one of a kind. The short name is one that people write, and may be another's: `a.b` and `a-2Eb` have the same.
+pub fn queue_name_apart(class: &str, tenant: &str) -> String {
+    let digest = Digest::of(queue_filter(class, tenant).as_bytes()).hex();
+    format!("{}__{digest}", queue_name(class, tenant))
+}
+
 pub fn queue_filter(class: &str, tenant: &str) -> String {
     format!("cofferdam.work.{class}.{}.>", token(tenant))
 }
@@ -64,6 +72,11 @@ pub fn work_subject(class: &str, tenant: &str, job: &str, slot: u32) -> String {
         token(tenant),
         token(job)
     )
+}
+
+/// Everything that is in the queue for a job.
+pub fn work_of(class: &str, tenant: &str, job: &str) -> String {
+    format!("cofferdam.work.{class}.{}.{}.*", token(tenant), token(job))
 }
 
 pub fn result_subject(job: &str, slot: u32, worker: &str) -> String {
@@ -116,6 +129,14 @@ mod tests {
             let made = token(&text);
             prop_assert!(made.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'=')), "{}", made);
             prop_assert_eq!(untoken(&made), Some(text));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_queue_has_a_name_of_its_own(one in "[a._=2E-]{1,6}", other in "[a._=2E-]{1,6}") {
+            let name = |tenant: &str| queue_name_apart("native.python.cpu.m512", tenant);
+            prop_assert_eq!(name(&one) == name(&other), one == other);
         }
     }
 

@@ -9,6 +9,7 @@ use cofferdam_store::bundle::PublicKey;
 use jiff::Timestamp;
 
 use crate::connect::Fleet;
+use crate::coordinator::Trust;
 use crate::error::FleetError;
 use crate::ledger::{Enforcer, LocalLedger};
 use crate::model::{Advert, Enforcement, JobRecord};
@@ -39,7 +40,9 @@ pub trait Bonds: Send + Sync + std::fmt::Debug + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     pub worker: String,
-    /// `None`: no bond is known for it.
+    /// What it is known by; `None` where it has never been seen.
+    pub key: Option<PublicKey>,
+    /// The account that it names; whether that stands for its key, the bonds have to find out. `None`: no bond is known for it.
     pub account: Option<String>,
     /// The job, by its payload.
     pub job: Digest,
@@ -64,7 +67,12 @@ impl Enforcer {
     /// Tells everybody who has to know, bonds last: a worker that lost its bond is in quarantine already.
     pub(crate) async fn settle_record(&self, record: &JobRecord) -> Result<(), FleetError> {
         self.settle(&record.entries).await?;
-        let Self::Public { bonds, local } = self else {
+        let Self::Public {
+            bonds,
+            local,
+            trust,
+        } = self
+        else {
             return Ok(());
         };
         let mut decided = Vec::new();
@@ -76,7 +84,7 @@ impl Enforcer {
             // The name of an entry is that of the part, and what it is.
             let id = held.entry.id.rsplit_once('.').map_or("", |(part, _)| part);
             decided.push(Decided {
-                part: local.part(record, &held.worker, id).await?,
+                part: local.part(trust, record, (&held.worker, id)).await?,
                 entry: held.entry.clone(),
                 beneficiaries,
             });
@@ -84,7 +92,7 @@ impl Enforcer {
         let mut over = Vec::new();
         if record.end.is_some() {
             for (worker, id) in takers(local.fleet(), record).await? {
-                over.push(local.part(record, &worker, &id).await?);
+                over.push(local.part(trust, record, (&worker, &id)).await?);
             }
         }
         let bonds = Arc::clone(bonds);
@@ -102,10 +110,16 @@ impl Enforcer {
         slot: u32,
         worker: &str,
     ) -> Result<(), FleetError> {
-        let Self::Public { bonds, local } = self else {
+        let Self::Public {
+            bonds,
+            local,
+            trust,
+        } = self
+        else {
             return Ok(());
         };
-        let part = local.part(record, worker, &part_id(record, slot)).await?;
+        let id = part_id(record, slot);
+        let part = local.part(trust, record, (worker, &id)).await?;
         let bonds = Arc::clone(bonds);
         kept(move || bonds.bind(&part)).await
     }
@@ -116,7 +130,7 @@ impl Enforcer {
         worker: &str,
         key: &PublicKey,
     ) -> Result<Option<String>, FleetError> {
-        let Self::Public { bonds, local } = self else {
+        let Self::Public { bonds, local, .. } = self else {
             return Ok(None);
         };
         let account = local.bond_of(worker).await?;
@@ -198,9 +212,26 @@ impl LocalLedger {
         Ok(advert.map(|advert| advert.value))
     }
 
-    async fn part(&self, record: &JobRecord, worker: &str, id: &str) -> Result<Part, FleetError> {
+    /// The key under which a worker was first seen.
+    pub(crate) async fn first_key(&self, worker: &str) -> Result<Option<PublicKey>, FleetError> {
+        let offered = self.advert(worker).await?.map(|advert| advert.key);
+        let pinned = self.pinned(worker, offered.as_deref()).await?;
+        Ok(pinned.and_then(|key| key.parse().ok()))
+    }
+
+    async fn part(
+        &self,
+        trust: &Trust,
+        record: &JobRecord,
+        (worker, id): (&str, &str),
+    ) -> Result<Part, FleetError> {
+        let key = match trust {
+            Trust::FirstUse => self.first_key(worker).await?,
+            Trust::Listed(_) => trust.listed(worker),
+        };
         Ok(Part {
             worker: worker.to_owned(),
+            key,
             account: self.bond_of(worker).await?,
             job: record.digest,
             id: id.to_owned(),

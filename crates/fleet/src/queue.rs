@@ -82,6 +82,11 @@ impl Fleet {
         job: String,
         request: Option<Carried>,
     ) -> Result<Accepted, FleetError> {
+        let known: Option<Seen<JobRecord>> = store::get(&self.jobs, &names::token(&job)).await?;
+        // What is there is not carried again.
+        if let Some(known) = known {
+            return self.known(wanted, job, known).await;
+        }
         let payload = wanted.sealed.payload();
         let text = wanted.sealed.json().to_string();
         let now = Timestamp::now();
@@ -119,7 +124,21 @@ impl Fleet {
         store::put(&self.open, &names::token(&job), &now).await?;
         let made = store::create(&self.jobs, &names::token(&job), &record).await?;
         let seen = self.job(&job).await?;
-        if seen.value.digest != record.digest {
+        let known = self.known(wanted, job, seen).await?;
+        Ok(match made {
+            Some(_) => Accepted::Now,
+            None => known,
+        })
+    }
+
+    /// Finishes what was begun, where it is the same.
+    async fn known(
+        &self,
+        wanted: &Submission<'_>,
+        job: String,
+        seen: Seen<JobRecord>,
+    ) -> Result<Accepted, FleetError> {
+        if seen.value.digest != wanted.sealed.digest() {
             return Err(FleetError::OtherPayload { job });
         }
         if !seen.value.queued {
@@ -127,10 +146,7 @@ impl Fleet {
         } else if seen.value.settled {
             store::remove(&self.open, &names::token(&job)).await?;
         }
-        Ok(match made {
-            Some(_) => Accepted::Now,
-            None => Accepted::Before,
-        })
+        Ok(Accepted::Before)
     }
 
     pub(crate) async fn job(&self, job: &str) -> Result<Seen<JobRecord>, FleetError> {
@@ -173,27 +189,45 @@ impl Fleet {
     async fn queue_slot(&self, record: &JobRecord, slot: &Slot) -> Result<(), FleetError> {
         let work = Work::of(record, slot);
         let subject = names::work_subject(&work.class, &work.tenant, &work.job, work.slot);
-        let id = format!("{}.{}", work.job, work.slot);
+        // Of a job that was forgotten and submitted again it is other work.
+        let id = format!("{}.{}.{}", work.job, work.slot, slot.queued_at);
         self.publish(subject, &id, store::written(&work)?).await
     }
 
     /// A durable queue for a class and a tenant. Their filters never overlap, which a work queue demands, and workers take from them in turn.
     async fn ensure_queue(&self, class: &str, tenant: &str) -> Result<(), FleetError> {
-        let name = names::queue_name(class, tenant);
-        let config = pull::Config {
-            durable_name: Some(name.clone()),
-            filter_subject: names::queue_filter(class, tenant),
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: self.settings.heartbeat_timeout(),
-            // Starts are counted in the claim: not every delivery is one.
-            max_deliver: -1,
-            max_ack_pending: 10_000,
-            ..pull::Config::default()
-        };
+        let filter = names::queue_filter(class, tenant);
         let trouble = "cannot make a queue";
-        let made = self.work.get_or_create_consumer(&name, config);
-        let made = store::within(trouble, made).await?;
-        made.map(|_| ()).map_err(FleetError::talk(trouble))
+        for name in [
+            names::queue_name(class, tenant),
+            names::queue_name_apart(class, tenant),
+        ] {
+            let config = pull::Config {
+                durable_name: Some(name.clone()),
+                filter_subject: filter.clone(),
+                ack_policy: AckPolicy::Explicit,
+                ack_wait: self.settings.heartbeat_timeout(),
+                // Starts are counted in the claim: not every delivery is one.
+                max_deliver: -1,
+                max_ack_pending: 10_000,
+                ..pull::Config::default()
+            };
+            let made = self.work.get_or_create_consumer(&name, config.clone());
+            let made = store::within(trouble, made).await?;
+            let made = made.map_err(FleetError::talk(trouble))?;
+            let found = &made.cached_info().config;
+            // One of that name may be there, and another tenant's.
+            if found.filter_subject != filter {
+                continue;
+            }
+            // Of a fleet whose settings have changed: its workers give signs of life as often as those say.
+            if found.ack_wait != config.ack_wait {
+                let changed = store::within(trouble, self.work.create_consumer(config)).await?;
+                changed.map_err(FleetError::talk(trouble))?;
+            }
+            return Ok(());
+        }
+        Err(FleetError::talk(trouble)("its names are taken"))
     }
 
     /// A hint; whoever misses it looks by himself a little later.
@@ -283,7 +317,7 @@ impl Fleet {
         }
         for carried in std::iter::once(&record.payload).chain(&record.request) {
             if !self.has(carried).await? {
-                let why = "has nothing left to be done again: what was submitted has been removed; submit it once more".to_owned();
+                let why = "has nothing left to be done again: what was submitted has been removed; forget it and submit it once more".to_owned();
                 return Err(FleetError::Unfit {
                     job: job.to_owned(),
                     why,

@@ -91,7 +91,7 @@ pub(crate) async fn keys(bucket: &kv::Store) -> Result<Vec<String>, FleetError> 
 
 const WRITING: &str = "cannot write to the fleet";
 /// How long one question to the server may take. The client bounds its requests, but not all that it waits for on the way: a connection that breaks at the wrong moment would keep us for ever.
-const ANSWER: Duration = Duration::from_secs(15);
+pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 
 /// What the server answers, or that it does not.
 pub(crate) async fn within<T>(
@@ -113,6 +113,16 @@ pub(crate) async fn asked<T, F: Future<Output = T>>(
         }
     }
     within(trouble, question()).await
+}
+
+/// Hears what is said under a subject.
+pub(crate) async fn heard(
+    client: &async_nats::Client,
+    subject: String,
+) -> Result<async_nats::Subscriber, FleetError> {
+    let trouble = "cannot listen";
+    let subscribed = asked(trouble, || client.subscribe(subject.clone())).await?;
+    subscribed.map_err(FleetError::talk(trouble))
 }
 
 /// How long the next one of a list may be waited for.

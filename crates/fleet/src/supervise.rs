@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use cofferdam_contract::units::Cap;
+use jiff::Timestamp;
+
 use crate::model::{ClaimState, FailureKind, Settings};
 
 /// What has been seen of one slot.
@@ -100,6 +103,17 @@ impl Watched {
     }
 }
 
+/// How long an answer may be on its way after its run has ended.
+const CARRYING: Duration = Duration::from_secs(1800);
+
+/// Whether whatever began before the deadline must have come to its end long ago, however many signs of life there are.
+pub(crate) fn is_long_over(deadline: Timestamp, limit: Cap<Duration>, now: Timestamp) -> bool {
+    let since = Duration::try_from(now.duration_since(deadline)).unwrap_or_default();
+    limit
+        .at_most()
+        .is_some_and(|limit| since > limit.saturating_add(CARRYING))
+}
+
 /// Somebody else's look and ours are not at the same instant.
 fn was_long(quiet: Duration, settings: &Settings) -> bool {
     quiet >= settings.heartbeat_timeout().mul_f32(0.8)
@@ -156,6 +170,16 @@ mod tests {
         let mut alive = Watched::new(start);
         alive.look(&held("c", 9), 1, at(45), &settings());
         assert_eq!(alive.is_overdue(at(74), &settings()), None);
+    }
+
+    #[test]
+    fn signs_of_life_do_not_hold_a_slot_for_ever() {
+        let deadline = Timestamp::from_second(1_000_000).unwrap();
+        let limit = Duration::from_secs(60);
+        let after = |second| deadline + jiff::SignedDuration::from_secs(second);
+        let is_over = |second| is_long_over(deadline, Cap::AtMost(limit), after(second));
+        assert!(!is_over(-100) && !is_over(60) && !is_over(1860) && is_over(1861));
+        assert!(!is_long_over(deadline, Cap::Unlimited, after(1 << 20)));
     }
 
     #[test]

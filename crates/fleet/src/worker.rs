@@ -1,5 +1,6 @@
 //! A worker: takes work that it can do from the queues in turn, runs it, answers, and tells that it lives. It survives a server that is away, and drains when asked to.
 
+mod answer;
 mod run;
 mod take;
 
@@ -126,8 +127,7 @@ impl Worker {
         mut drain: watch::Receiver<bool>,
         told: impl Fn(&str),
     ) -> Result<u64, FleetError> {
-        let woken = self.fleet.client.subscribe(names::WAKE).await;
-        let mut woken = woken.map_err(FleetError::talk("cannot listen"))?;
+        let mut woken = store::heard(&self.fleet.client, names::WAKE.to_owned()).await?;
         let shared = Arc::new(Shared {
             worker: self,
             running: Mutex::default(),
@@ -296,8 +296,10 @@ impl Loop {
             if self.queues.iter().any(|queue| queue.name == name) {
                 continue;
             }
-            let consumer = worker.fleet.work.get_consumer::<pull::Config>(&name).await;
-            let consumer = consumer.map_err(FleetError::talk("cannot open a queue"))?;
+            let trouble = "cannot open a queue";
+            let opened = || worker.fleet.work.get_consumer::<pull::Config>(&name);
+            let consumer = store::asked(trouble, opened).await?;
+            let consumer = consumer.map_err(FleetError::talk(trouble))?;
             self.queues.push(Queue { name, consumer });
         }
         Ok(())
@@ -316,8 +318,10 @@ impl Loop {
                 .fetch()
                 .max_messages(1)
                 .expires(Duration::from_secs(2));
-            let mut batch = batch.messages().await.map_err(FleetError::talk(trouble))?;
-            if let Some(message) = batch.next().await {
+            let batch = store::within(trouble, batch.messages()).await?;
+            let mut batch = batch.map_err(FleetError::talk(trouble))?;
+            // What comes too late for this is offered again.
+            if let Some(message) = store::within(trouble, batch.next()).await? {
                 return message.map(Some).map_err(FleetError::talk(trouble));
             }
         }

@@ -88,7 +88,9 @@ pub fn pull(
     if name.digest.is_none() || name.tag.is_some() {
         names.push(name.tagged());
     }
-    let total = manifest.layers.iter().map(|layer| layer.size).sum();
+    // A stranger says how large they are.
+    let sizes = manifest.layers.iter().map(|layer| layer.size);
+    let total = sizes.fold(0, u64::saturating_add);
     let found = Found {
         config,
         layers: manifest
@@ -105,7 +107,7 @@ pub fn pull(
         };
         let body = client.blob(layer)?;
         let told = Told::new(body, done, total, settings.progress.clone());
-        done += layer.size;
+        done = layer.size.saturating_add(done);
         Ok(Box::new(told))
     })?;
     if let Some(Progress(tell)) = &settings.progress {

@@ -101,8 +101,21 @@ pub struct Step {
     pub aids: Vec<(&'static str, &'static str)>,
     /// What it sees of the project instead of all of it, where there are no walls.
     pub apart: Option<Apart>,
-    /// Files of the project, relative to the searched directory, that it may write to where there are no walls.
-    pub guards: Vec<String>,
+    /// What of the project decides where it writes to, where there are no walls.
+    pub guards: Guards,
+}
+
+/// What is looked at before a tool without walls writes into the project. Names are relative to the searched directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guards {
+    /// Files that it may write to: none may be anything but a regular file.
+    pub written: Vec<String>,
+    /// Files that would have it write elsewhere, and that nobody has looked into.
+    pub absent: Vec<String>,
+    /// The same, in the directories above the searched one.
+    pub absent_above: Option<&'static str>,
+    /// With this argument it writes nothing: where one of those is there, it gets it instead of being refused.
+    pub careful: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,9 +176,19 @@ pub enum Sharing {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{manifest}: {why}")]
 pub struct Unavailable {
+    pub kind: Lack,
     pub manifest: String,
     /// With what to do about it.
     pub why: String,
+}
+
+/// What is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// The project has nothing for it, such as tests.
+    Nothing,
+    /// It was asked for in a way that is not possible.
+    NotSo,
 }
 
 impl Action {
@@ -307,7 +330,7 @@ impl Step {
             at_most: None,
             aids: Vec::new(),
             apart: None,
-            guards: Vec::new(),
+            guards: Guards::default(),
         }
     }
 

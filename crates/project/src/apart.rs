@@ -14,16 +14,50 @@ pub struct Apart {
     pub brings: Option<String>,
 }
 
-/// Of a file of settings of npm or Yarn, only what names registries.
+/// Of a file of settings of npm or Yarn, only what names registries. Nothing is copied: npm and Yarn also end a line at a lone carriage return, and npm puts variables of its environment into what it
+/// reads, so that a line can say more to them than to whoever looks at it.
 pub fn registries(text: &str) -> String {
-    let is_registry = |line: &&str| {
-        let key = line.trim_start().split(['=', ' ', '\t']).next();
-        let key = key.unwrap_or_default().trim_matches('"');
-        let is_address = line.contains("https://") || line.contains("http://");
-        is_address && (key == "registry" || (key.starts_with('@') && key.ends_with(":registry")))
+    text.split(['\r', '\n']).filter_map(registry).collect()
+}
+
+/// One setting, written anew.
+fn registry(line: &str) -> Option<String> {
+    let line = line.trim();
+    let (key, value) = line.split_at(line.find(['=', ' ', '\t'])?);
+    let key = unquoted(key);
+    let is_scope = |scope: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+        !scope.is_empty() && scope.chars().all(is_plain)
     };
-    let lines = text.lines().filter(is_registry);
-    lines.map(|line| format!("{line}\n")).collect()
+    let scope = key
+        .strip_prefix('@')
+        .and_then(|rest| rest.strip_suffix(":registry"));
+    if key != "registry" && !scope.is_some_and(is_scope) {
+        return None;
+    }
+    let value = value.trim_start();
+    // npm separates by `=`, Yarn by a blank.
+    let (is_npm, value) = match value.strip_prefix('=') {
+        Some(value) => (true, value),
+        None => (false, value),
+    };
+    let value = unquoted(value.trim());
+    let is_address = value.starts_with("https://") || value.starts_with("http://");
+    let has_meaning = |c: char| !c.is_ascii_graphic() || "\"'`\\$;#".contains(c);
+    if !is_address || value.contains(has_meaning) {
+        return None;
+    }
+    Some(match is_npm {
+        true => format!("{key}={value}\n"),
+        false => format!("\"{key}\" \"{value}\"\n"),
+    })
+}
+
+fn unquoted(text: &str) -> &str {
+    let inner = text
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    inner.unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -35,7 +69,34 @@ mod tests {
         let text = "registry=https://r.example/\n@a:registry = https://b.example/\nlogs-dir=/home/me\n\"@c:registry\" \"https://c.example\"\nregistry=file:///etc\nyarn-path \"./x\"\ngit=./evil https://x\n";
         assert_eq!(
             registries(text),
-            "registry=https://r.example/\n@a:registry = https://b.example/\n\"@c:registry\" \"https://c.example\"\n"
+            "registry=https://r.example/\n@a:registry=https://b.example/\n\"@c:registry\" \"https://c.example\"\n"
         );
+    }
+
+    #[test]
+    fn a_line_says_no_more_to_a_tool_than_it_does_here() {
+        assert_eq!(
+            registries("registry=https://r.example/\rlogs-dir=/home/me/logs\r\n"),
+            "registry=https://r.example/\n"
+        );
+        assert_eq!(
+            registries("registry \"https://x\"\r--install.modules-folder \"/home/me/x\"\n"),
+            "\"registry\" \"https://x\"\n"
+        );
+        for refused in [
+            "registry=https://evil.example/${HTTPS_PROXY}",
+            "registry=file:///x#https://",
+            "registry=https://x\u{85}logs-dir=/home/me",
+            "registry=https://x\u{b}logs-dir=/home/me",
+            "registry=\"https://x",
+            "registry=https://x ; y",
+            "@${HOME}:registry=https://x",
+            "registry[]=https://x",
+            "registry",
+            "registry=",
+            "",
+        ] {
+            assert_eq!(registries(refused), "", "{refused}");
+        }
     }
 }

@@ -66,7 +66,8 @@ pub fn read(project: &Beneath, variables: &Variables) -> Result<Option<Contract>
     parse(&text, variables).map(Some)
 }
 
-fn parse(text: &str, variables: &Variables) -> Result<Contract, Vec<String>> {
+/// What such a file says, or everything that is wrong with it.
+pub fn parse(text: &str, variables: &Variables) -> Result<Contract, Vec<String>> {
     let mut reader = Reader {
         variables,
         problems: Vec::new(),

@@ -55,27 +55,58 @@ const MAX_LINE: u32 = 1_000_000;
 /// Lines of all files together.
 const MAX_LINES: usize = 5_000_000;
 const MAX_NAME: usize = 2 << 10;
+/// What a file that is over a bound tells would be a part of the truth.
+const TOO_MUCH: &str = "tells of more than is read";
 /// Where what it depends on is installed.
 const NOT_OWN: [&str; 3] = [".venv", "node_modules", "site-packages"];
 
+/// What may still be read and kept of coverage, for all steps of a call together.
+#[derive(Debug, Clone)]
+pub struct Room {
+    /// Of files that are read.
+    bytes: u64,
+    /// Lines that are told of, however often it is the same one: a few bytes can tell of a million.
+    told: u64,
+    /// Files of source that are kept, and the bytes of their names.
+    files: usize,
+    names: usize,
+}
+
 /// By file, each line and whether it was reached.
-#[derive(Debug, Default)]
-struct Reached {
+#[derive(Debug)]
+struct Reached<'a> {
     files: BTreeMap<String, BTreeMap<u32, bool>>,
     lines: usize,
+    told: &'a mut u64,
+    is_full: bool,
 }
 
 impl Covered {
     /// Reads one file. `root` is the project as the tools saw it.
-    pub fn parse(format: CoverageFormat, bytes: &[u8], root: &str) -> Result<Self, String> {
-        if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_COVERAGE) {
+    pub fn parse(
+        format: CoverageFormat,
+        bytes: &[u8],
+        root: &str,
+        room: &mut Room,
+    ) -> Result<Self, String> {
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if length > MAX_COVERAGE {
             return Err(format!("is larger than {} MiB", MAX_COVERAGE >> 20));
         }
-        let mut reached = Reached::default();
+        room.bytes = room.bytes.checked_sub(length).ok_or(TOO_MUCH)?;
+        let mut reached = Reached {
+            files: BTreeMap::new(),
+            lines: 0,
+            told: &mut room.told,
+            is_full: false,
+        };
         match format {
             CoverageFormat::Cobertura => cobertura(bytes, root, &mut reached)?,
             CoverageFormat::Lcov => lcov(&String::from_utf8_lossy(bytes), root, &mut reached),
             CoverageFormat::GoProfile => go(&String::from_utf8_lossy(bytes), &mut reached)?,
+        }
+        if reached.is_full {
+            return Err(TOO_MUCH.to_owned());
         }
         // Only what is the project's own counts.
         let is_own = |file: &str| {
@@ -86,7 +117,9 @@ impl Covered {
         if reached.files.is_empty() {
             return Err("tells of no file".to_owned());
         }
-        Ok(reached.summed())
+        let read = reached.summed();
+        room.keep(&read)?;
+        Ok(read)
     }
 
     /// What several steps reached: of a file that more than one tells of, the one that reached more counts.
@@ -99,6 +132,10 @@ impl Covered {
             }
         }
         *self = Self::of(files.into_iter());
+    }
+
+    fn name_bytes(&self) -> usize {
+        self.files.iter().map(|file| file.file.len()).sum()
     }
 
     fn of(files: impl Iterator<Item = (String, Lines)>) -> Self {
@@ -114,20 +151,69 @@ impl Covered {
     }
 }
 
-impl Reached {
+impl Room {
+    /// So many files of source.
+    pub const fn new(files: usize) -> Self {
+        Self {
+            bytes: 256 << 20,
+            told: 30_000_000,
+            files,
+            names: files * 200,
+        }
+    }
+
+    /// The largest that is still read.
+    pub fn largest(&self) -> u64 {
+        self.bytes.min(MAX_COVERAGE)
+    }
+
+    fn keep(&mut self, read: &Covered) -> Result<(), String> {
+        let files = self.files.checked_sub(read.files.len());
+        let names = self.names.checked_sub(read.name_bytes());
+        (self.files, self.names) = files.zip(names).ok_or(TOO_MUCH)?;
+        Ok(())
+    }
+
+    /// What was read is not kept after all.
+    pub fn forget(&mut self, read: &Covered) {
+        self.files += read.files.len();
+        self.names += read.name_bytes();
+    }
+}
+
+impl Reached<'_> {
     fn line(&mut self, file: &str, line: u32, is_reached: bool) {
-        if line == 0 || line > MAX_LINE || file.len() > MAX_NAME || self.lines >= MAX_LINES {
+        self.block(file, (line, line), is_reached);
+    }
+
+    fn block(&mut self, file: &str, (from, to): (u32, u32), is_reached: bool) {
+        let to = to.min(MAX_LINE);
+        if from == 0 || from > to || file.len() > MAX_NAME || self.is_full {
             return;
         }
-        if !self.files.contains_key(file) && self.files.len() >= MAX_FILES {
-            return;
+        if !self.files.contains_key(file) {
+            if self.files.len() >= MAX_FILES {
+                self.is_full = true;
+                return;
+            }
+            self.files.insert(file.to_owned(), BTreeMap::new());
         }
-        let lines = self.files.entry(file.to_owned()).or_default();
-        let known = lines.entry(line).or_insert_with(|| {
-            self.lines += 1;
-            false
-        });
-        *known |= is_reached;
+        let (Some(lines), Some(left)) = (
+            self.files.get_mut(file),
+            self.told.checked_sub(u64::from(to - from) + 1),
+        ) else {
+            self.is_full = true;
+            return;
+        };
+        *self.told = left;
+        for line in from..=to {
+            let known = lines.entry(line).or_insert_with(|| {
+                self.lines += 1;
+                false
+            });
+            *known |= is_reached;
+        }
+        self.is_full = self.lines > MAX_LINES;
     }
 
     fn summed(self) -> Covered {
@@ -140,7 +226,7 @@ impl Reached {
     }
 }
 
-fn cobertura(bytes: &[u8], root: &str, reached: &mut Reached) -> Result<(), String> {
+fn cobertura(bytes: &[u8], root: &str, reached: &mut Reached<'_>) -> Result<(), String> {
     // Names are relative to a source, which is itself a path that the tool saw. Sources stand before what is in them.
     let mut sources: Vec<String> = Vec::new();
     let mut of = (String::new(), String::new());
@@ -182,7 +268,7 @@ fn cobertura(bytes: &[u8], root: &str, reached: &mut Reached) -> Result<(), Stri
     }
 }
 
-fn lcov(text: &str, root: &str, reached: &mut Reached) {
+fn lcov(text: &str, root: &str, reached: &mut Reached<'_>) {
     let mut file = None;
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("SF:") {
@@ -201,7 +287,7 @@ fn lcov(text: &str, root: &str, reached: &mut Reached) {
 }
 
 /// `name.go:LINE.COLUMN,LINE.COLUMN STATEMENTS COUNT`
-fn go(text: &str, reached: &mut Reached) -> Result<(), String> {
+fn go(text: &str, reached: &mut Reached<'_>) -> Result<(), String> {
     let mut lines = text.lines();
     if !lines
         .next()
@@ -221,8 +307,9 @@ fn go(text: &str, reached: &mut Reached) -> Result<(), String> {
         let Some((file, from, to, is_reached)) = block() else {
             continue;
         };
-        for number in from..=to.min(MAX_LINE) {
-            reached.line(file, number, is_reached);
+        reached.block(file, (from, to), is_reached);
+        if reached.is_full {
+            break;
         }
     }
     Ok(())
@@ -231,6 +318,10 @@ fn go(text: &str, reached: &mut Reached) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(format: CoverageFormat, bytes: &[u8], root: &str) -> Result<Covered, String> {
+        Covered::parse(format, bytes, root, &mut Room::new(100))
+    }
 
     fn of(covered: &Covered) -> Vec<(&str, usize, usize)> {
         let files = covered.files.iter();
@@ -245,10 +336,10 @@ mod tests {
             <class filename="src/a.py"><methods><method><lines><line number="9" hits="1"/></lines></method></methods><lines><line number="1" hits="3"/><line number="2" hits="0"/></lines></class>
             <class filename="src/a.py"><lines><line number="2" hits="1"/><line number="4" hits="0"/></lines></class>
             </classes></package></packages></coverage>"#;
-        let read = Covered::parse(CoverageFormat::Cobertura, cobertura.as_bytes(), "/work");
+        let read = parse(CoverageFormat::Cobertura, cobertura.as_bytes(), "/work");
         assert_eq!(of(&read.unwrap()), [("src/a.py", 2, 3)]);
         let lcov = "TN:\nSF:/work/src/a.js\nFN:1,f\nDA:1,3\nDA:2,0\nend_of_record\nDA:7,1\nSF:src/b.js\nDA:1,1\nend_of_record\nSF:/usr/lib/x.js\nDA:1,1\nend_of_record\nSF:node_modules/y.js\nDA:1,1\nend_of_record\n";
-        let read = Covered::parse(CoverageFormat::Lcov, lcov.as_bytes(), "/work").unwrap();
+        let read = parse(CoverageFormat::Lcov, lcov.as_bytes(), "/work").unwrap();
         assert_eq!(of(&read), [("src/a.js", 1, 2), ("src/b.js", 1, 1)]);
         assert_eq!(
             read.lines,
@@ -258,7 +349,7 @@ mod tests {
             }
         );
         let go = "mode: set\nm/a.go:3.24,5.2 1 1\nm/a.go:7.1,7.20 1 0\nnonsense\n";
-        let read = Covered::parse(CoverageFormat::GoProfile, go.as_bytes(), "/work").unwrap();
+        let read = parse(CoverageFormat::GoProfile, go.as_bytes(), "/work").unwrap();
         assert_eq!(of(&read), [("m/a.go", 3, 4)]);
     }
 
@@ -270,14 +361,58 @@ mod tests {
             (CoverageFormat::Lcov, "hello"),
             (CoverageFormat::GoProfile, "m/a.go:3.24,5.2 1 1"),
         ] {
-            assert!(
-                Covered::parse(format, text.as_bytes(), "/work").is_err(),
-                "{text}"
-            );
+            assert!(parse(format, text.as_bytes(), "/work").is_err(), "{text}");
         }
         let huge = "mode: set\nm/a.go:1.1,4294967295.1 1 1\n";
-        let read = Covered::parse(CoverageFormat::GoProfile, huge.as_bytes(), "/work").unwrap();
+        let read = parse(CoverageFormat::GoProfile, huge.as_bytes(), "/work").unwrap();
         assert_eq!(read.lines.total, usize::try_from(MAX_LINE).unwrap());
+    }
+
+    #[test]
+    fn what_is_told_again_and_again_costs_no_more_than_the_room_for_it() {
+        let again = "mode: set\n".to_owned() + &"m/a.go:1.1,1000000.1 1 1\n".repeat(100_000);
+        let mut room = Room {
+            told: 2_500_000,
+            ..Room::new(100)
+        };
+        let read = Covered::parse(
+            CoverageFormat::GoProfile,
+            again.as_bytes(),
+            "/work",
+            &mut room,
+        );
+        assert_eq!(read.unwrap_err(), TOO_MUCH);
+        // What is used up stays so for the next file.
+        let one = "mode: set\nm/a.go:1.1,1000000.1 1 1\n";
+        let read = Covered::parse(
+            CoverageFormat::GoProfile,
+            one.as_bytes(),
+            "/work",
+            &mut room,
+        );
+        assert_eq!(read.unwrap_err(), TOO_MUCH);
+    }
+
+    #[test]
+    fn files_have_room_over_all_steps_and_what_is_not_kept_gives_it_back() {
+        let of = |name: &str| format!("SF:{name}\nDA:1,1\nend_of_record\n");
+        let mut room = Room::new(2);
+        let mut read = |text: String| {
+            Covered::parse(CoverageFormat::Lcov, text.as_bytes(), "/work", &mut room)
+        };
+        let first = read(of("a.js") + &of("b.js")).unwrap();
+        assert_eq!(read(of("c.js")).unwrap_err(), TOO_MUCH);
+        room.forget(&first);
+        let again = Covered::parse(
+            CoverageFormat::Lcov,
+            of("c.js").as_bytes(),
+            "/work",
+            &mut room,
+        );
+        assert_eq!(again.unwrap().files.len(), 1);
+        let long = of(&"d".repeat(MAX_NAME));
+        let read = Covered::parse(CoverageFormat::Lcov, long.as_bytes(), "/work", &mut room);
+        assert_eq!(read.unwrap_err(), TOO_MUCH);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Finding projects: one walk that looks at names only, then a look into the manifests. Ignored files, dependencies and build output are passed by; links are not
 //! followed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -39,6 +39,9 @@ const MAX_HEAD: u64 = 512;
 pub(crate) const MAX_NOTES: usize = 20;
 /// Directories that hold anything of interest.
 const MAX_DIRS: usize = 50_000;
+/// Members and references of all projects together: few bytes of manifests can ask for very many.
+const MAX_TIES: usize = 100_000;
+const MAX_TIES_BYTES: usize = 16 << 20;
 
 /// What the walk saw, before any file was opened.
 pub(crate) struct Tree<'a> {
@@ -48,6 +51,8 @@ pub(crate) struct Tree<'a> {
     room: (usize, usize),
     /// Bytes of manifests that are still read.
     left: u64,
+    /// How many members and references are still kept, and with how many bytes.
+    ties: (usize, usize),
     is_over: IsOver<'a>,
     pub(crate) notes: Vec<String>,
 }
@@ -74,6 +79,7 @@ pub fn detect_until(root: &Path, bounds: &Bounds, is_over: IsOver<'_>) -> io::Re
         dirs: BTreeMap::new(),
         room: (bounds.manifests, MAX_DIRS),
         left: MAX_MANIFESTS,
+        ties: (MAX_TIES, MAX_TIES_BYTES),
         is_over,
         notes: Vec::new(),
     };
@@ -202,6 +208,31 @@ impl Tree<'_> {
         }
     }
 
+    /// The manifests that one project names, each once, as far as there is room for them.
+    pub(crate) fn hold<S: Into<String> + AsRef<str>>(
+        &mut self,
+        manifests: impl Iterator<Item = S>,
+    ) -> Vec<String> {
+        let mut held = Vec::new();
+        let mut known = HashSet::new();
+        for manifest in manifests {
+            let name = manifest.as_ref();
+            if known.contains(name) {
+                continue;
+            }
+            let left = self.ties.0.checked_sub(1);
+            let Some(left) = left.zip(self.ties.1.checked_sub(name.len())) else {
+                self.full();
+                break;
+            };
+            self.ties = left;
+            let name: String = manifest.into();
+            known.insert(name.clone());
+            held.push(name);
+        }
+        held
+    }
+
     /// How a file begins; nothing where it cannot be read.
     pub(crate) fn head(&self, path: &str) -> String {
         let mut bytes = Vec::new();
@@ -304,3 +335,7 @@ fn meaning(name: &str) -> Meaning {
 #[cfg(test)]
 #[path = "detect_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "hostile_tests.rs"]
+mod hostile_tests;

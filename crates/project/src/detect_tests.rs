@@ -6,7 +6,7 @@ use super::*;
 use crate::action::{Action, Options, Places};
 use crate::model::{Ecosystem, Framework, PackageManager, ProjectKind};
 
-fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub(super) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {
         let path = dir.path().join(path);
@@ -16,7 +16,7 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     dir
 }
 
-fn found(files: &[(&str, &str)]) -> Detection {
+pub(super) fn found(files: &[(&str, &str)]) -> Detection {
     detect(tree(files).path(), &Bounds::default()).unwrap()
 }
 
@@ -320,12 +320,9 @@ fn what_a_runner_cannot_do_is_refused_and_not_left_out() {
         coverage: crate::action::Coverage::Yes,
         ..Options::default()
     };
-    assert!(
-        ask(coverage)
-            .unwrap_err()
-            .to_string()
-            .contains("--coverage")
-    );
+    let refused = ask(coverage).unwrap_err();
+    assert_eq!(refused.kind, crate::action::Lack::NotSo);
+    assert!(refused.to_string().contains("--coverage"));
     let filtered = Options {
         filter: Some("a \"b\" c".to_owned()),
         ..Options::default()

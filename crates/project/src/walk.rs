@@ -52,6 +52,8 @@ pub(crate) struct Walk<'a> {
     device: u64,
     levels: Vec<Level>,
     lines: usize,
+    /// Entries that were read, with those that are passed by.
+    read: u64,
     pub(crate) seen: u64,
     pub(crate) notes: Vec<String>,
 }
@@ -71,6 +73,7 @@ impl<'a> Walk<'a> {
             device: 0,
             levels: Vec::new(),
             lines: MAX_ALL_LINES,
+            read: 0,
             seen: 0,
             notes: Vec::new(),
         }
@@ -84,6 +87,7 @@ impl<'a> Walk<'a> {
     ) -> io::Result<()> {
         let dir = top.again()?;
         self.device = rustix::fs::fstat(&dir)?.st_dev;
+        self.read = 1;
         self.seen = 1;
         if self.bounds.depth > 0 {
             let _ = self.dir(dir, ".", 1, visit);
@@ -137,12 +141,27 @@ impl<'a> Walk<'a> {
         depth: usize,
         visit: &mut dyn FnMut(&str, &str),
     ) -> ControlFlow<()> {
+        if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            return ControlFlow::Continue(());
+        }
+        // Whatever it is: what is passed by takes time, too.
+        if self.read >= self.bounds.entries {
+            self.note(format!(
+                "stopped after {} entries; search a smaller part",
+                self.read
+            ));
+            return ControlFlow::Break(());
+        }
+        self.read += 1;
+        if self.read.is_multiple_of(256) && (self.is_over)() {
+            self.note(
+                "the time was over before all was searched; search a smaller part".to_owned(),
+            );
+            return ControlFlow::Break(());
+        }
         let Ok(name) = entry.file_name().to_str() else {
             return ControlFlow::Continue(());
         };
-        if matches!(name, "." | "..") {
-            return ControlFlow::Continue(());
-        }
         let kind = match entry.file_type() {
             FileType::Unknown => held.kind(name),
             kind => kind,
@@ -152,20 +171,7 @@ impl<'a> Walk<'a> {
         if (is_dir && PASSED_BY.contains(&name)) || self.is_ignored(&path, is_dir) {
             return ControlFlow::Continue(());
         }
-        if self.seen >= self.bounds.entries {
-            self.note(format!(
-                "stopped after {} entries; search a smaller part",
-                self.seen
-            ));
-            return ControlFlow::Break(());
-        }
         self.seen += 1;
-        if self.seen.is_multiple_of(256) && (self.is_over)() {
-            self.note(
-                "the time was over before all was searched; search a smaller part".to_owned(),
-            );
-            return ControlFlow::Break(());
-        }
         match kind {
             FileType::RegularFile => visit(dir, name),
             FileType::Directory if depth < self.bounds.depth.min(MAX_DEPTH) => {

@@ -117,7 +117,7 @@ impl KnownAnswers {
         let host = format!("{:?} {}", host.privilege, host.cpus.len());
         parts.part("host", host.as_bytes());
         if let Some(sealed) = &work.sealed {
-            parts.payload(sealed);
+            parts.payload(sealed).ok()?;
         }
         parts.part("kind", work.kind.as_str().as_bytes());
         parts.part("stdin", &work.stdin);

@@ -1,6 +1,7 @@
 //! Adoption: journals of runs that are over become rows of the database, many in one transaction. Whoever reads history does it first, and every so often a run does it for the
 //! runs before it, so that no run pays for the database alone.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use crate::error::StoreError;
 use crate::id::RunId;
 use crate::journal::{self, Found};
 use crate::log::{self, Chunk};
-use crate::model::{LogFacts, Opening, Outcome, Status, StreamKept};
+use crate::model::{Digest, LogFacts, Opening, Outcome, Status, StreamKept};
 use crate::objects::Objects;
 use crate::sift::binary::is_binary;
 use crate::sift::truncate::{self, Piece, Strategy};
@@ -100,6 +101,7 @@ pub fn adopt(
         history,
         batch: Vec::new(),
         batch_bytes: 0,
+        put: Vec::new(),
         most_bytes: match purpose {
             Purpose::Reading => BATCH_BYTES,
             Purpose::Passing => PASSING_BYTES,
@@ -203,6 +205,8 @@ struct Adoption<'a> {
     batch: Vec<(NewRun, PathBuf)>,
     batch_bytes: usize,
     most_bytes: usize,
+    /// Outputs of the batch that lie beside the database.
+    put: Vec<Digest>,
     done: Adopted,
 }
 
@@ -276,7 +280,9 @@ impl Adoption<'_> {
         let output = if encoded.len() <= INLINE {
             KeptOutput::Inline(encoded)
         } else {
-            KeptOutput::Object(self.objects.put(&encoded)?.digest)
+            let digest = self.objects.put(&encoded)?.digest;
+            self.put.push(digest);
+            KeptOutput::Object(digest)
         };
         Ok(NewRun {
             opening,
@@ -286,13 +292,16 @@ impl Adoption<'_> {
         })
     }
 
-    /// The journals go only after the transaction is through: a crash in between adopts them again, which changes nothing.
+    /// The journals go only after the transaction is through: a crash in between adopts them again, which changes nothing. What the rows refer to is on the disk before them, or a power
+    /// cut would leave rows without the output that the journals had.
     fn commit(&mut self) -> Result<(), StoreError> {
         let (runs, paths): (Vec<NewRun>, Vec<PathBuf>) = self.batch.drain(..).unzip();
         self.batch_bytes = 0;
         if runs.is_empty() {
             return Ok(());
         }
+        self.objects.sync(&self.put)?;
+        self.put.clear();
         self.history.record(&runs)?;
         for (run, path) in runs.iter().zip(paths) {
             // One that stays is adopted again, which changes nothing.
@@ -310,32 +319,39 @@ impl Adoption<'_> {
 
     /// Runs that the database knows as running and that have no journal any more: somebody removed it.
     fn abandon_lost(&mut self, going_on: &[Opening]) -> Result<(), StoreError> {
-        let running = self.history.list(&Query {
+        let known: HashSet<RunId> = going_on.iter().map(|opening| opening.run_id).collect();
+        let mut query = Query {
             statuses: vec![StatusFilter::Status(Status::Running)],
             limit: BATCH_RUNS,
             ..Query::default()
-        })?;
-        let mut lost = Vec::new();
-        for run in running.runs {
-            let is_known = going_on.iter().any(|known| known.run_id == run.run_id);
-            let path = journal::path(self.history.dir(), run.run_id);
-            if is_known || path.exists() {
-                continue;
+        };
+        loop {
+            let page = self.history.list(&query)?;
+            let mut lost = Vec::new();
+            for run in page.runs {
+                let path = journal::path(self.history.dir(), run.run_id);
+                if known.contains(&run.run_id) || path.exists() {
+                    continue;
+                }
+                lost.push(NewRun {
+                    opening: self.history.get(run.run_id)?.opening,
+                    outcome: Outcome::Interrupted {
+                        noticed_at: Timestamp::now(),
+                    },
+                    log: LogFacts::default(),
+                    output: KeptOutput::Inline(Vec::new()),
+                });
             }
-            lost.push(NewRun {
-                opening: self.history.get(run.run_id)?.opening,
-                outcome: Outcome::Interrupted {
-                    noticed_at: Timestamp::now(),
-                },
-                log: LogFacts::default(),
-                output: KeptOutput::Inline(Vec::new()),
-            });
+            self.done.interrupted += u64::try_from(lost.len()).unwrap_or(0);
+            if !lost.is_empty() {
+                self.history.record(&lost)?;
+            }
+            // Behind a page of runs that go on there may be older ones that were lost.
+            match page.next {
+                Some(next) => query.before = Some(next),
+                None => return Ok(()),
+            }
         }
-        self.done.interrupted += u64::try_from(lost.len()).unwrap_or(0);
-        if lost.is_empty() {
-            return Ok(());
-        }
-        self.history.record(&lost)
     }
 }
 
@@ -497,6 +513,25 @@ mod tests {
         let done = adopt(&mut history, &Keeping::default(), Purpose::Reading).unwrap();
         assert_eq!(done.ended, 1);
         assert!(history.get(large).is_ok());
+    }
+
+    #[test]
+    fn a_run_whose_journal_was_removed_is_found_behind_many_that_go_on() {
+        let place = journals::place().unwrap();
+        let mut history = History::open(&place.dir).unwrap();
+        let lost = RunId::new();
+        history.begin(&[opening(lost)]).unwrap();
+        let alive: Vec<Journal> = (0..=BATCH_RUNS)
+            .map(|_| {
+                let most = Bytes::new(1 << 20);
+                Journal::begin(&place.dir, &opening(RunId::new()), Rules::default(), most).unwrap()
+            })
+            .collect();
+        let done = adopt(&mut history, &Keeping::default(), Purpose::Reading).unwrap();
+        assert_eq!((done.running, done.interrupted), (257, 1));
+        let found = history.get(lost).unwrap();
+        assert!(matches!(found.outcome, Outcome::Interrupted { .. }));
+        drop(alive);
     }
 
     /// Or nobody would ever take them on a host where nobody reads.

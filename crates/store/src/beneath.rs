@@ -106,7 +106,7 @@ pub fn names(dir: impl AsFd) -> io::Result<Vec<CString>> {
 
 /// A directory that its program closed. The kernel changes no mode without following links before Linux 6.6: so it is by the descriptor of what is a directory, and no link.
 /// Where this fails, the next step says why.
-fn open_up(dir: impl AsFd, name: impl Arg) {
+pub(crate) fn open_up(dir: impl AsFd, name: impl Arg) {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if let Ok(found) = rustix::fs::openat(dir, name, flags, Mode::empty()) {
         let own = format!("/proc/self/fd/{}", found.as_raw_fd());

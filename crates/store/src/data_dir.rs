@@ -24,9 +24,9 @@
 //! ```
 
 use std::ffi::OsString;
-use std::fs::DirBuilder;
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
@@ -147,6 +147,22 @@ impl DataDir {
 /// Makes a directory that others may not look into.
 pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Writes a file that was not there, and has it on the disk. Half of one, such as of a key, is of no use to anybody and would stand in the way of the next attempt.
+pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path);
+    made.and_then(|mut file| {
+        let result = file.write_all(bytes).and_then(|()| file.sync_all());
+        if result.is_err() {
+            let _ = fs::remove_file(path);
+        }
+        result
+    })
 }
 
 #[cfg(test)]

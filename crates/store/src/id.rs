@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::random;
 
 /// The name of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -30,7 +33,8 @@ impl RunId {
         let fraction = u32::try_from(now.subsec_nanosecond()).unwrap_or(0) % 1_000_000;
         // Of 4096 in a millisecond.
         let fraction = u16::try_from(u64::from(fraction) * 4096 / 1_000_000).unwrap_or(0);
-        let mut bytes = random();
+        // Without any, the time alone still tells runs apart, unless two begin in the same quarter of a microsecond.
+        let mut bytes: [u8; 10] = random::bytes().unwrap_or_default();
         bytes[..2].copy_from_slice(&fraction.to_be_bytes());
         Self(uuid::Builder::from_unix_timestamp_millis(milliseconds, &bytes).into_uuid())
     }
@@ -41,6 +45,13 @@ impl RunId {
 
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
+    }
+
+    /// When the name was made, by the clock of whoever made it.
+    pub fn made_at(self) -> SystemTime {
+        let [a, b, c, d, e, f, ..] = *self.as_bytes();
+        let milliseconds = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        SystemTime::UNIX_EPOCH + Duration::from_millis(milliseconds)
     }
 
     /// The smallest name that a run could have which began then: where a search by time begins.
@@ -69,21 +80,6 @@ impl RunId {
         };
         Some((filled('0')?, filled('f')?))
     }
-}
-
-/// From the kernel, which always has some once it has started.
-fn random() -> [u8; 10] {
-    let mut bytes = [0; 10];
-    let mut filled = 0;
-    while let Some(rest @ [_, ..]) = bytes.get_mut(filled..) {
-        match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
-            Ok(more) => filled += more,
-            Err(rustix::io::Errno::INTR) => {}
-            // The time alone still tells runs apart, unless two begin in the same quarter of a microsecond.
-            Err(_) => break,
-        }
-    }
-    bytes
 }
 
 /// Dashes may be left out altogether; where there are some, they stand where a UUID has them.
@@ -126,6 +122,8 @@ mod tests {
         assert!(early < late);
         assert!(late < RunId::new());
         assert!(early.to_string() < late.to_string());
+        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_001);
+        assert_eq!(late.made_at(), at);
     }
 
     #[test]

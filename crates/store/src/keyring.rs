@@ -6,14 +6,14 @@
 //! ```
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::bundle::{PublicKey, SigningKey, generate_key};
-use crate::data_dir::{DataDir, create_private};
+use crate::data_dir::{DataDir, create_private, write_new};
 use crate::error::StoreError;
 
 /// The keys of one data directory. Nothing is made until a key is.
@@ -41,6 +41,14 @@ pub struct ListedKey {
     pub holds: Holds,
 }
 
+/// The keys of a ring.
+#[derive(Debug, Default)]
+pub struct KeyList {
+    pub keys: Vec<ListedKey>,
+    /// By name, and why they cannot be read.
+    pub unreadable: Vec<(String, StoreError)>,
+}
+
 const SECRET: &str = "key";
 const PUBLIC: &str = "pub";
 const LONGEST_FILE: u64 = 4096;
@@ -61,12 +69,12 @@ impl KeyRing {
         Ok(listed(name, key, Holds::Secret))
     }
 
-    /// By name.
-    pub fn list(&self) -> Result<Vec<ListedKey>, StoreError> {
+    /// By name. A key that cannot be read hides no other.
+    pub fn list(&self) -> Result<KeyList, StoreError> {
         let failed = || StoreError::io("read the directory", &self.dir);
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(KeyList::default()),
             Err(error) => return Err(failed()(error)),
         };
         let mut names = Vec::new();
@@ -83,7 +91,14 @@ impl KeyRing {
         }
         names.sort();
         names.dedup();
-        names.iter().map(|name| self.find(name)).collect()
+        let mut list = KeyList::default();
+        for name in names {
+            match self.find(&name) {
+                Ok(key) => list.keys.push(key),
+                Err(why) => list.unreadable.push((name, why)),
+            }
+        }
+        Ok(list)
     }
 
     pub fn find(&self, name: &str) -> Result<ListedKey, StoreError> {
@@ -94,7 +109,15 @@ impl KeyRing {
         }
         let path = self.path(name, PUBLIC);
         match read_text(&path, LONGEST_FILE) {
-            Ok(text) => Ok(listed(name, text.parse()?, Holds::Public)),
+            Ok(text) => {
+                let key = text
+                    .parse()
+                    .map_err(|error: StoreError| StoreError::Damaged {
+                        path: path.clone(),
+                        why: format!("{error}; remove it, or import the key again"),
+                    })?;
+                Ok(listed(name, key, Holds::Public))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(invalid(
                 name,
                 "there is no such key; `cofferdam keys list` shows them",
@@ -144,13 +167,13 @@ impl KeyRing {
             (key.to_pem(), PUBLIC, 0o644, key, Holds::Public)
         };
         create_private(&self.dir).map_err(StoreError::io("make the directory", &self.dir))?;
-        write_new(&self.path(name, suffix), bytes.as_bytes(), mode)?;
+        write_key(&self.path(name, suffix), bytes.as_bytes(), mode)?;
         Ok(listed(name, key, holds))
     }
 
     /// Writes the secret half to a new file that its owner alone can read.
     pub fn export_secret(&self, name: &str, to: &Path) -> Result<(), StoreError> {
-        write_new(to, self.signing(name)?.to_pem().as_bytes(), 0o600)
+        write_key(to, self.signing(name)?.to_pem().as_bytes(), 0o600)
     }
 
     pub fn remove(&self, name: &str) -> Result<Holds, StoreError> {
@@ -259,21 +282,8 @@ fn read_text(path: &Path, longest: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Half a key is of no use to anybody.
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path);
-    let written = made.and_then(|mut file| {
-        let result = file.write_all(bytes).and_then(|()| file.sync_all());
-        if result.is_err() {
-            let _ = fs::remove_file(path);
-        }
-        result
-    });
-    written.map_err(StoreError::io("write the new key file", path))
+fn write_key(path: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
+    write_new(path, bytes, mode).map_err(StoreError::io("write the new key file", path))
 }
 
 #[cfg(test)]
@@ -287,14 +297,30 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_key_hides_no_other_and_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let ring = ring(&dir);
+        let made = ring.generate("work").unwrap();
+        fs::write(ring.path("alice", PUBLIC), "no key at all").unwrap();
+        fs::write(ring.path("bob", SECRET), "nor this").unwrap();
+        let found = ring.list().unwrap();
+        assert_eq!(found.keys, [made]);
+        let named: Vec<&str> = found.unreadable.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(named, ["alice", "bob"]);
+        for (name, why) in &found.unreadable {
+            assert!(why.to_string().contains(&format!("{name}.")), "{why}");
+        }
+    }
+
+    #[test]
     fn a_key_is_private_is_found_by_its_name_and_goes() {
         let dir = tempfile::tempdir().unwrap();
         let ring = ring(&dir);
-        assert_eq!(ring.list().unwrap(), []);
+        assert_eq!(ring.list().unwrap().keys, []);
         let made = ring.generate("work").unwrap();
         assert_eq!(made.holds, Holds::Secret);
         assert_eq!(made.id.len(), 16);
-        assert_eq!(ring.list().unwrap(), std::slice::from_ref(&made));
+        assert_eq!(ring.list().unwrap().keys, std::slice::from_ref(&made));
         assert_eq!(
             ring.signing("work").unwrap().public_key().to_string(),
             made.public_key

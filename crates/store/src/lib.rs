@@ -23,11 +23,13 @@ pub mod model;
 pub mod objects;
 pub mod outbox;
 pub mod private_dir;
+pub mod random;
 pub mod results;
 pub mod settlements;
 pub mod sift;
 mod sqlite;
 pub mod upkeep;
+pub mod vouched;
 
 // The tests of the database share their runs with the tests from outside.
 #[cfg(test)]

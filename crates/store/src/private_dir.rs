@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -108,20 +109,27 @@ impl Drop for PrivateDir {
     }
 }
 
+/// One that is just being made has no lock yet.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// Removes the directories whose makers are gone.
 pub fn sweep_best_effort(dir: &DataDir) {
+    sweep_older_best_effort(dir, GRACE);
+}
+
+fn sweep_older_best_effort(dir: &DataDir, grace: Duration) {
     for entry in fs::read_dir(dir.work()).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let is_ours = name
             .to_str()
             .is_some_and(|name| name.parse::<RunId>().is_ok());
-        let Ok(lock) = File::open(entry.path()) else {
+        if !is_ours || is_young(&entry.path(), grace) {
+            continue;
+        }
+        let Ok(lock) = open_left(&entry.path()) else {
             continue;
         };
-        if is_ours
-            && !is_young(&lock)
-            && rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
-        {
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = remove_tree(&entry.path());
         }
     }
@@ -131,17 +139,30 @@ pub fn sweep_best_effort(dir: &DataDir) {
 pub fn remove_left(dir: &DataDir, run: RunId) -> Result<(), StoreError> {
     const TRIES: usize = 100;
     let path = dir.work().join(run.to_string());
-    let Ok(lock) = File::open(&path) else {
-        return Ok(());
+    let lock = match open_left(&path) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(StoreError::io("open", &path)(error)),
     };
     for _ in 0..TRIES {
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             break;
         }
         // The kernel is about to end what holds it.
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     remove_tree(&path).map_err(StoreError::io("remove", &path))
+}
+
+/// The program may have closed its directory to us.
+fn open_left(path: &Path) -> io::Result<File> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            beneath::open_up(rustix::fs::CWD, path);
+            File::open(path)
+        }
+        other => other,
+    }
 }
 
 /// Removes a tree that a program made. Nothing of it runs any more.
@@ -149,11 +170,9 @@ fn remove_tree(top: &Path) -> io::Result<()> {
     beneath::remove(rustix::fs::CWD, top)
 }
 
-/// One that is just being made has no lock yet.
-fn is_young(dir: &File) -> bool {
-    const GRACE: std::time::Duration = std::time::Duration::from_secs(2);
-    let made = dir.metadata().and_then(|found| found.modified());
-    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE))
+fn is_young(dir: &Path, grace: Duration) -> bool {
+    let made = fs::symlink_metadata(dir).and_then(|found| found.modified());
+    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < grace))
 }
 
 #[cfg(test)]
@@ -232,9 +251,10 @@ mod tests {
         fs::create_dir_all(left.join("deep")).unwrap();
         let somebody_elses = dir.work().join("notes");
         fs::create_dir_all(&somebody_elses).unwrap();
-        sweep_best_effort(&dir);
+        // However long this takes, it is younger than that.
+        sweep_older_best_effort(&dir, Duration::from_secs(3600));
         assert!(left.exists(), "it may just be being made");
-        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+        let old = std::time::SystemTime::now() - Duration::from_secs(60);
         File::open(&left).unwrap().set_modified(old).unwrap();
         sweep_best_effort(&dir);
         assert!(!left.exists() && somebody_elses.exists());
@@ -244,6 +264,7 @@ mod tests {
     #[test]
     fn no_tree_is_too_deep_or_too_closed_to_be_removed() {
         deep_and_closed_tree_goes();
+        what_closed_itself_is_left_behind_goes();
         let as_somebody = || {
             let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
             if rustix::process::geteuid().is_root() {
@@ -253,8 +274,28 @@ mod tests {
                 rustix::thread::set_thread_res_uid(user, user, user).unwrap();
             }
             deep_and_closed_tree_goes();
+            what_closed_itself_is_left_behind_goes();
         };
         std::thread::spawn(as_somebody).join().unwrap();
+    }
+
+    fn what_closed_itself_is_left_behind_goes() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(place.path());
+        let closed = |run: RunId| {
+            let left = dir.work().join(run.to_string());
+            fs::create_dir_all(left.join("inner")).unwrap();
+            fs::set_permissions(&left, fs::Permissions::from_mode(0o0)).unwrap();
+            left
+        };
+        let left = closed(RunId::new());
+        sweep_older_best_effort(&dir, Duration::ZERO);
+        assert!(!left.exists());
+        let run = RunId::new();
+        closed(run);
+        remove_left(&dir, run).unwrap();
+        PrivateDir::create(&dir, run).unwrap();
     }
 
     fn deep_and_closed_tree_goes() {

@@ -96,13 +96,15 @@ impl Trouble {
     }
 }
 
-fn is_unreadable(error: &rusqlite::Error) -> bool {
+/// Whether the file is no database, or holds what we never write.
+pub(crate) fn is_unreadable(error: &rusqlite::Error) -> bool {
     use rusqlite::Error;
     matches!(
         error,
         Error::FromSqlConversionFailure(..)
             | Error::InvalidColumnType(..)
             | Error::IntegralValueOutOfRange(..)
+            | Error::Utf8Error(..)
     ) || matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)

@@ -553,7 +553,7 @@ mod tests {
 
     #[test]
     fn as_many_tasks_as_are_too_many_end_everything() {
-        let program = ["/bin/sh", "", "sh", "-c", "sleep 0.1; exit 3"];
+        let program = ["/bin/sh", "", "sh", "-c", "sleep 3; exit 3"];
         // The kernel of a test is the host's.
         let (output, word) = attend_as(("", "1"), "", "/", &program);
         assert_eq!(

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use rustix::process::{DumpableBehavior, Rlimit};
 use rustix::thread::{CapabilitySet, CpuSet, UnshareFlags, futex};
 
@@ -124,7 +124,7 @@ impl Start<'_> {
 
 /// Where the new process begins. Only ever returns by failing, and says so itself.
 extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `start` handed us a live `Start`, and sleeps until we have executed or ended.
+    // SAFETY: `go` handed us a live `Start`, and sleeps until we have executed or ended.
     let start = unsafe { &*argument.cast::<Start<'_>>() };
     // First, while the host's /proc is certainly there.
     forget_the_callers_settings_best_effort();
@@ -151,7 +151,7 @@ fn become_program(start: &Start<'_>) -> Result<std::convert::Infallible, Failure
         rustix::process::umask(Mode::from_raw_mode(0o022));
         if let Some(fixed) = &blueprint.fixed {
             fixed_time::begin_best_effort(fixed);
-            keep_addresses().map_err(at(Stage::Exec))?;
+            keep_addresses().map_err(at(Stage::Addresses))?;
         }
         if blueprint.network == NetworkNamespace::New {
             network::leave_the_hosts()?;
@@ -290,6 +290,10 @@ fn await_word(control: BorrowedFd<'_>) -> Result<(u8, [Option<OwnedFd>; MAX_FDS]
     };
     if received.bytes == 0 {
         raw::exit(1);
+    }
+    // Whoever lacks a file of a group would run outside of it.
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::BADMSG);
     }
     let mut fds: [Option<OwnedFd>; MAX_FDS] = [const { None }; MAX_FDS];
     let mut places = fds.iter_mut();

@@ -1,4 +1,4 @@
-//! Making processes: a full copy ([`fork_into`]), and a light one that borrows our memory ([`spawn_sharing_memory`]).
+//! Making processes: a full copy ([`fork_into`]), light ones that borrow our memory for good ([`spawn_sharing_memory`]) or until they execute ([`spawn_until_exec`]), and a thread ([`spawn_thread`]).
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicI32;

@@ -1,4 +1,4 @@
-//! How the sandbox's init walls itself in: signals, descriptors, network, identity, the steps of the blueprint, capabilities. Allocates nothing.
+//! How the sandbox's init walls itself in: signals, descriptors, identity, the steps of the blueprint. Allocates nothing.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

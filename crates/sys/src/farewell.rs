@@ -68,7 +68,7 @@ const NAPS_MS: [i64; 8] = [50, 100, 200, 400, 800, 1600, 1600, 1600];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Farewell {
-    /// Starts the process. `message` is one whole HTTP request, which is repeated until it is answered with success, for a few seconds.
+    /// Starts the process. `message` is one whole HTTP request, which is repeated until it is answered with success, a few times.
     pub fn start(address: Address, message: Vec<u8>) -> Result<Self, Errno> {
         let (wake, lifeline) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let mut work = Box::new(Work {

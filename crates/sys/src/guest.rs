@@ -334,9 +334,15 @@ pub fn numbers() -> String {
         ("seccomp", Stage::Seccomp),
         ("exec", Stage::Exec),
     ];
+    let most = [format!("most-fds={MAX_FDS}")];
     let calls = calls.map(|(name, number)| format!("{name}={number}"));
     let kinds = protocol::KINDS_OF_GUESTS.map(|(name, kind)| format!("kind.{name}={kind}"));
     let stages = stages.map(|(name, stage)| format!("stage.{name}={}", stage.to_wire()));
-    let words: Vec<String> = calls.into_iter().chain(kinds).chain(stages).collect();
+    let words: Vec<String> = most
+        .into_iter()
+        .chain(calls)
+        .chain(kinds)
+        .chain(stages)
+        .collect();
     words.join(" ")
 }

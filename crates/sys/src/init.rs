@@ -148,9 +148,9 @@ impl Site<'_> {
                 &protocol::setup_failed(Stage::Clone, errno),
                 &[],
             );
-            // Nobody will be born; the building need not wait.
-            self.building.announce_birth();
         }
+        // Whoever was not born, or was killed before it could say so, is not waited for.
+        self.building.announce_birth();
     }
 
     /// `before_pivot` is given when the program's process is being made at the same time.

@@ -55,7 +55,7 @@ pub fn abi() -> Option<u32> {
     version.ok().and_then(|v| u32::try_from(v).ok())
 }
 
-/// Builds the ruleset from paths as they are now. Allocation-free: runs in the sandbox's init after the root was changed.
+/// Builds the ruleset from paths as they are now, after the root was changed. Allocates nothing, as nothing does there.
 pub(crate) fn ruleset(rules: &Rules) -> Result<OwnedFd, Errno> {
     let handled = handled_rights(rules.abi);
     let attr = RulesetAttr {
@@ -63,7 +63,7 @@ pub(crate) fn ruleset(rules: &Rules) -> Result<OwnedFd, Errno> {
         handled_access_net: 0,
         scoped: if rules.abi >= 6 { SCOPE_ALL } else { 0 },
     };
-    // Kernels refuse attribute bytes that they do not know unless those are zero, so the whole struct is always fine.
+    // A kernel that knows less of the struct refuses what is beyond.
     let size = if rules.abi >= 6 {
         size_of::<RulesetAttr>()
     } else {

@@ -33,7 +33,7 @@ pub struct Sandbox {
     guest: Option<Guest>,
     /// The process group from which it comes.
     guests_group: Option<Pid>,
-    /// What init reads, for as long as it lives: for ever, where its end could not be seen.
+    /// What init and the program's process read, for as long as they live: for ever, where their end could not be seen.
     inner: ManuallyDrop<Box<Inner>>,
 }
 
@@ -65,6 +65,8 @@ const STACK: usize = 1024 * 1024;
 /// How long an init may take to end because of a guest, and how often that is looked for.
 const GUEST_PATIENCE: Duration = Duration::from_secs(2);
 const GUEST_LOOK: Duration = Duration::from_millis(20);
+/// How long an init without a pid namespace may take to end what is below it when nobody waits for that.
+const PARTING: Duration = Duration::from_secs(5);
 const LENT: usize = Stacks::BESIDE + Stacks::PROGRAM;
 
 /// Why no sandbox could be cloned.
@@ -328,11 +330,15 @@ impl Sandbox {
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
     }
 
-    /// Waits until init has ended, but not for ever: one that its own program has stopped is killed after `patience`.
-    pub fn reap_or_kill(&mut self, patience: Duration) -> Result<(), Errno> {
+    fn ends_within(&self, patience: Duration) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let timeout = Timespec::try_from(patience).ok();
-        if rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0) {
+        rustix::event::poll(&mut fds, timeout.as_ref()) != Ok(0)
+    }
+
+    /// Waits until init has ended, but not for ever: one that its own program has stopped is killed after `patience`.
+    pub fn reap_or_kill(&mut self, patience: Duration) -> Result<(), Errno> {
+        if !self.ends_within(patience) {
             self.kill()?;
         }
         self.reap()
@@ -407,11 +413,18 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
+        // Without a pid namespace the program's process outlives an init that is killed, with all that it started; until it executes it even stands on the memory that is freed here. An init that
+        // is told ends it first.
+        let is_told = self.inner.blueprint.isolation == Isolation::None && !self.reaped;
+        if is_told {
+            self.end();
+        }
+        let has_gone = !is_told || self.ends_within(PARTING);
         if !self.reaped {
             let _ = self.kill();
             let _ = self.reap();
         }
-        if self.reaped {
+        if self.reaped && has_gone {
             // SAFETY: nobody reads it any more, and it is not used again.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
         }

@@ -166,9 +166,8 @@ fn children(pid: u32) -> Vec<u32> {
 fn read(path: &str) -> Option<String> {
     let file =
         rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut buffer = [0u8; 4096];
-    let length = rustix::io::read(file.as_fd(), &mut buffer).ok()?;
-    Some(String::from_utf8_lossy(buffer.get(..length)?).into_owned())
+    let text = whole(file.as_fd()).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]

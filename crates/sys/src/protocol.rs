@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 
@@ -123,6 +123,7 @@ pub enum Stage {
     Cgroup,
     CgroupNamespace,
     Rlimits,
+    Addresses,
     Affinity,
     Cwd,
     NoNewPrivs,
@@ -131,7 +132,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    const FIXED: [(Self, &'static str); 17] = [
+    const FIXED: [(Self, &'static str); 18] = [
         (Self::Descriptors, "close inherited descriptors"),
         (Self::NetworkNamespace, "make a network namespace"),
         (Self::Loopback, "bring loopback up"),
@@ -148,8 +149,8 @@ impl Stage {
         (Self::NoNewPrivs, "give up new privileges"),
         (Self::Seccomp, "install the system call filter"),
         (Self::Exec, "execute the program"),
-        // Last: interpreters that wait count the others, and know no doors.
         (Self::Doors, "open the ways out of the sandbox"),
+        (Self::Addresses, "keep the addresses of memory the same"),
     ];
     const STEP_BASE: u32 = 1000;
 
@@ -289,6 +290,9 @@ pub(crate) fn receive(control: BorrowedFd<'_>) -> Result<Option<Event>, Errno> {
     }
     if received.bytes == 0 {
         return Ok(None);
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::BADMSG);
     }
     decode(&bytes, fds).map(Some)
 }

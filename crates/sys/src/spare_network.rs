@@ -5,6 +5,7 @@
 //! They belong to the caller's user namespace, in which no program of a sandbox has any right, so none can change how they are set up.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -31,6 +32,9 @@ const TABLES: [&str; 6] = [
     "ip6_flowlabel",
 ];
 
+const TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
+
 impl SpareNetwork {
     /// Takes the right to make namespaces in the caller's user namespace.
     pub fn make() -> Result<Self, Errno> {
@@ -38,7 +42,7 @@ impl SpareNetwork {
         // SAFETY: concerns this thread alone, which comes back.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
         let made = Self::of_this_thread();
-        enter(home.as_fd())?;
+        come_back_to(&home);
         made
     }
 
@@ -77,9 +81,20 @@ impl SpareNetwork {
         let home = open("ns/net")?;
         enter(self.fd.as_fd())?;
         let done = work();
-        enter(home.as_fd())?;
+        come_back_to(&home);
         Ok(done)
     }
+}
+
+/// A thread that cannot come back would go on in a sandbox's network, on the daemon's behalf: better to have none. The kernel refuses it for want of memory only.
+fn come_back_to(home: &OwnedFd) {
+    for _ in 0..TRIES {
+        if enter(home.as_fd()).is_ok() {
+            return;
+        }
+        std::thread::sleep(BETWEEN_TRIES);
+    }
+    std::process::abort();
 }
 
 impl AsFd for SpareNetwork {

@@ -150,16 +150,19 @@ mod tests {
 
     #[test]
     fn it_waits_until_somebody_listens_and_then_is_the_program() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let until = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        // Has its port from the beginning, so that nobody else gets it, and does not listen yet.
+        let family = rustix::net::AddressFamily::INET;
+        let socket = rustix::net::socket(family, rustix::net::SocketType::STREAM, None).unwrap();
+        let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+        rustix::net::bind(&socket, &any).unwrap();
+        let until = rustix::net::getsockname(&socket).unwrap();
+        let until = SocketAddrV4::try_from(until).unwrap();
         let args = ["/no/sh", "/bin/sh", "", "sh", "-c", "echo $A $0 $1", "x"];
         let (_dir, mut command) = usher(until, &args);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(child.try_wait().unwrap().is_none());
-        let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        rustix::net::listen(&socket, 8).unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "1 x\n");
         assert_eq!(output.status.code(), Some(0));

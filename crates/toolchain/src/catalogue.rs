@@ -73,6 +73,7 @@ impl Catalogue {
             }
         }
         bad.extend(taken_names(&added));
+        bad.extend(self.hidden_names(&added));
         for (_, language) in added {
             self.replace(language);
         }
@@ -94,6 +95,25 @@ impl Catalogue {
     /// Every language, in the order of their names.
     pub fn all(&self) -> impl Iterator<Item = &Language> {
         self.languages.iter()
+    }
+
+    /// Aliases that are the name of a language which stays: which of the two answers to it would be chance.
+    fn hidden_names(&self, added: &[(PathBuf, Language)]) -> Vec<(PathBuf, Problem)> {
+        let stays = |name: &str| {
+            let is_replaced = added.iter().any(|(_, language)| language.name == name);
+            let mut known = self.languages.iter();
+            !is_replaced && known.any(|language| language.name == name)
+        };
+        let aliases = added
+            .iter()
+            .flat_map(|(file, language)| language.aliases.iter().map(move |alias| (file, alias)));
+        let hidden = aliases.filter(|(_, alias)| stays(alias));
+        hidden
+            .map(|(file, alias)| {
+                let fix = "is the name of another language; use another, or make it the name of this one to replace that";
+                (file.clone(), Problem::new("aliases", alias, fix))
+            })
+            .collect()
     }
 
     fn replace(&mut self, newcomer: Language) {
@@ -313,6 +333,23 @@ mod tests {
             catalogue.find("pyton").unwrap_err().to_string(),
             "there is no language `pyton`; did you mean `python`?"
         );
+    }
+
+    #[test]
+    fn an_alias_that_is_the_name_of_another_language_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = OWN.replace("\"python\"", "\"zz\"");
+        fs::write(
+            dir.path().join("own.toml"),
+            own.replace("\"js\"", "\"ruby\""),
+        )
+        .unwrap();
+        let refused = Catalogue::builtin().unwrap().with_dir(dir.path());
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("name of another language"), "{refused}");
+        fs::write(dir.path().join("own.toml"), own).unwrap();
+        let catalogue = Catalogue::builtin().unwrap().with_dir(dir.path()).unwrap();
+        assert_eq!(catalogue.find("js").unwrap().name, "zz");
     }
 
     #[test]

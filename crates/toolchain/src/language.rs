@@ -151,11 +151,6 @@ impl Toolchain {
     pub fn has_handler(&self) -> bool {
         self.handler.is_some()
     }
-
-    /// The run command as the manifest has it, for people to read.
-    pub fn run_command(&self) -> &[String] {
-        self.run.argv()
-    }
 }
 
 /// A version stands at the beginning.

@@ -1,21 +1,16 @@
-//! Compiled code on disk, by the digest of what it was compiled from. Loading code trusts it, so every entry carries a keyed hash over all of it and over what it is for; the key
-//! lies beside, for us alone. What does not fit is removed and compiled again.
+//! Compiled code on disk, by the digest of what it was compiled from. Loading code trusts it, so it is [vouched](cofferdam_store::vouched) for. What does not fit is removed and
+//! compiled again.
 //!
 //! ```text
 //! key              64 random bytes, made once
 //! HEX.code         an entry: a mark, the keyed hash, the code
 //! ```
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write as _};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::io;
+use std::path::Path;
 
 use cofferdam_contract::units::Bytes;
-use hmac::{Hmac, KeyInit as _, Mac as _};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
+use cofferdam_store::vouched::{IfPresent, Kind, Vouched};
 use sha2::{Digest as _, Sha256};
 
 use crate::engines::Flavour;
@@ -27,17 +22,12 @@ pub(crate) struct Name([u8; 32]);
 
 /// The directory with its key.
 #[derive(Debug)]
-pub(crate) struct Cache {
-    dir: PathBuf,
-    key: [u8; KEY],
-    most: u64,
-}
+pub(crate) struct Cache(Vouched);
 
-/// A block of the hash.
-const KEY: usize = 64;
-const HASH: usize = 32;
-const MARK: &[u8; 8] = b"cdwasm1\n";
-const SUFFIX: &str = "code";
+const CODE: Kind = Kind {
+    mark: b"cdwasm1\n",
+    suffix: "code",
+};
 
 impl Name {
     /// Everything that decides what comes out of the compiler. Each part has its length before it.
@@ -50,182 +40,33 @@ impl Name {
         }
         Self(digest.finalize().into())
     }
-
-    fn file(self) -> String {
-        use std::fmt::Write as _;
-        let mut name = String::with_capacity(2 * HASH + 1 + SUFFIX.len());
-        for byte in self.0 {
-            let _ = write!(name, "{byte:02x}");
-        }
-        name.push('.');
-        name.push_str(SUFFIX);
-        name
-    }
 }
 
 impl Cache {
     /// Makes what is missing.
     pub(crate) fn open(dir: &Path, most: Bytes) -> io::Result<Self> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)?;
-        Ok(Self {
-            key: key(dir)?,
-            dir: dir.to_owned(),
-            most: most.get(),
-        })
+        Vouched::open(dir, CODE, most).map(Self)
     }
 
     /// The entry, if there is one and it is what we wrote.
     pub(crate) fn get(&self, name: Name) -> Option<Genuine> {
-        let path = self.dir.join(name.file());
-        let mut file = open(&path).ok()?;
-        let mut bytes = Vec::new();
-        Read::by_ref(&mut file)
-            .take(self.most.saturating_add(1))
-            .read_to_end(&mut bytes)
-            .ok()?;
-        let Some(code) = self.checked(name, &bytes) else {
-            let _ = fs::remove_file(&path);
-            return None;
-        };
-        let code = Genuine::vouched(code.to_vec());
-        touch_best_effort(&file);
-        Some(code)
+        self.0.get(&name.0).map(Genuine::vouched)
     }
 
-    /// Keeps an entry. Nobody ever sees half of one: it has no name before it is whole.
+    /// Keeps an entry, unless somebody else was faster, with the same.
     pub(crate) fn put(&self, name: Name, code: &Genuine) -> io::Result<()> {
-        let path = self.dir.join(name.file());
-        let parts = [
-            MARK.as_slice(),
-            &self.hash(name, code.bytes()).finalize().into_bytes(),
-            code.bytes(),
-        ];
-        match write_whole(&self.dir, &path, &parts) {
-            // Somebody else was faster, with the same.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            other => other?,
-        }
-        self.make_room_best_effort();
+        self.0.put(&name.0, code.bytes(), IfPresent::Keep)?;
+        self.0.make_room_best_effort();
         Ok(())
     }
-
-    fn checked<'a>(&self, name: Name, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        let (hash, code) = bytes.strip_prefix(MARK)?.split_at_checked(HASH)?;
-        self.hash(name, code).verify_slice(hash).ok()?;
-        Some(code)
-    }
-
-    fn hash(&self, name: Name, code: &[u8]) -> Hmac<Sha256> {
-        let mut hash = Hmac::<Sha256>::new(&self.key.into());
-        hash.update(&name.0);
-        hash.update(code);
-        hash
-    }
-
-    /// What was not used for longest goes first.
-    fn make_room_best_effort(&self) {
-        let Ok(entries) = fs::read_dir(&self.dir) else {
-            return;
-        };
-        let mut entries: Vec<(SystemTime, u64, PathBuf)> = entries
-            .filter_map(|entry| {
-                let entry = entry.ok()?;
-                let path = entry.path();
-                let found = entry.metadata().ok()?;
-                let is_entry = path.extension().is_some_and(|suffix| suffix == SUFFIX);
-                is_entry.then(|| Some((found.modified().ok()?, found.size(), path)))?
-            })
-            .collect();
-        let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
-        entries.sort();
-        for (_, size, path) in entries {
-            if total <= self.most {
-                return;
-            }
-            let _ = fs::remove_file(path);
-            total = total.saturating_sub(size);
-        }
-    }
-}
-
-/// The key, made by whoever comes first.
-fn key(dir: &Path) -> io::Result<[u8; KEY]> {
-    let path = dir.join("key");
-    if let Some(key) = read_key(&path)? {
-        return Ok(key);
-    }
-    let mut fresh = [0; KEY];
-    let mut filled = 0;
-    while let Some(rest @ [_, ..]) = fresh.get_mut(filled..) {
-        filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())?;
-    }
-    match write_whole(dir, &path, &[&fresh]) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        other => other?,
-    }
-    read_key(&path)?.ok_or_else(|| io::Error::other("the key of the cache cannot be read back"))
-}
-
-/// `None` when there is none yet, or one that somebody damaged: with another key, every entry is compiled again.
-fn read_key(path: &Path) -> io::Result<Option<[u8; KEY]>> {
-    let mut file = match open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let found = file.metadata()?;
-    let is_ours = found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0;
-    let mut bytes = Vec::new();
-    Read::by_ref(&mut file)
-        .take(KEY as u64 + 1)
-        .read_to_end(&mut bytes)?;
-    match <[u8; KEY]>::try_from(bytes) {
-        Ok(key) if is_ours => Ok(Some(key)),
-        _ => {
-            fs::remove_file(path)?;
-            Ok(None)
-        }
-    }
-}
-
-/// Never through a link that somebody put there.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
-}
-
-/// A file without a name gets one when all of it is there; a crash before leaves nothing.
-fn write_whole(dir: &Path, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::TMPFILE;
-    let mut file: File = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR)?.into();
-    for part in parts {
-        file.write_all(part)?;
-    }
-    let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
-    Ok(())
-}
-
-fn touch_best_effort(file: &File) {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: rustix::fs::UTIME_NOW,
-    };
-    let _ = rustix::fs::futimens(
-        file,
-        &Timestamps {
-            last_access: now,
-            last_modification: now,
-        },
-    );
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
+    use std::time::SystemTime;
 
     use super::*;
 
@@ -305,7 +146,7 @@ mod tests {
             Name::of(b"theirs", Flavour::Timed, 7),
         );
         cache.put(theirs, &code(b"evil")).unwrap();
-        fs::rename(entry(dir.path()), dir.path().join(mine.file())).unwrap();
+        fs::rename(entry(dir.path()), cache.0.path(&mine.0)).unwrap();
         assert!(cache.get(mine).is_none());
     }
 
@@ -342,7 +183,7 @@ mod tests {
         let names = [b"a", b"b", b"c"].map(|text| Name::of(text, Flavour::Timed, 7));
         for (name, age) in names.iter().zip([300, 200]) {
             cache.put(*name, &code(&[1; 60])).unwrap();
-            let path = dir.path().join(name.file());
+            let path = cache.0.path(&name.0);
             let then = SystemTime::now() - std::time::Duration::from_secs(age);
             File::open(path).unwrap().set_modified(then).unwrap();
         }

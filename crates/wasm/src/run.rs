@@ -227,7 +227,7 @@ async fn run_program(
         };
     }
     stdio::connect(&mut wasi, stdin, shared);
-    let directories = Arc::new(Mutex::new(Directories::of(request)));
+    let directories = Arc::new(Mutex::new(Directories::of(request)?));
     let mut guest = Guest::new(wasi, request);
     guest.reach.calls = around.calls;
     let mut store = Store::try_new(&ready.place.engine, guest)?;

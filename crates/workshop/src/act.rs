@@ -1,12 +1,12 @@
 //! The way through an action: find the projects, ask each ecosystem for its steps, run them, and put together what came of it.
 
 use std::path::Path;
-use std::time::Instant;
+use std::sync::PoisonError;
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::ending::EndingRecord;
 use cofferdam_contract::request::{BackendName, WorkspaceAccess};
-use cofferdam_project::action::{Coverage, Place, Reach};
+use cofferdam_project::action::{Coverage, Lack, Place, Reach};
 use cofferdam_project::{
     Action, Bounds, Detection, Options, Project, ProjectKind, Step, detect_until, ecosystem,
 };
@@ -27,6 +27,13 @@ pub struct Wish {
     pub attempts: Attempts,
     /// Projects by manifest, directory or name; none for all that no other one acts on.
     pub projects: Vec<String>,
+}
+
+/// Whether a project is acted on together with others.
+#[derive(Debug, Clone, Copy)]
+enum Among {
+    None,
+    Others,
 }
 
 /// A step, once it is known where its reports will lie.
@@ -69,9 +76,13 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
         Some(outcome) => outcomes.push(outcome),
         None => {
             let chosen = choose(wish.action, &found, &wish.projects)?;
+            let among = match chosen.len() {
+                1 => Among::None,
+                _ => Among::Others,
+            };
             for project in &chosen {
                 let mut outcome = ProjectOutcome::new(project);
-                match one(bench, project, &found, &wish, &mut outcome) {
+                match one(bench, project, &found, &wish, (among, &mut outcome)) {
                     Ok(()) => {}
                     // Where nothing else is there to be told, it is the answer.
                     Err(error) if chosen.len() == 1 && outcome.steps.is_empty() => {
@@ -83,8 +94,7 @@ pub fn act(bench: &Bench<'_>, mut wish: Wish) -> Result<Outcome, WorkError> {
                         outcome.detail = Some(error.to_string());
                     }
                 }
-                let is_late = bench.until.is_some_and(|until| Instant::now() >= until);
-                let is_over = is_late || outcome.steps.last().is_some_and(was_canceled);
+                let is_over = bench.is_over() || outcome.steps.last().is_some_and(was_canceled);
                 outcomes.push(outcome);
                 if is_over {
                     break;
@@ -187,7 +197,7 @@ fn one(
     project: &Project,
     found: &Detection,
     wish: &Wish,
-    outcome: &mut ProjectOutcome,
+    (among, outcome): (Among, &mut ProjectOutcome),
 ) -> Result<(), WorkError> {
     // Where reports will lie is the same for all inside; on the host each step has its own.
     let first = bench.reports()?;
@@ -203,12 +213,14 @@ fn one(
     let steps = match plan(first.path()) {
         Ok(steps) => steps,
         Err(why) => {
-            // One of many without tests is no failure; the only one is.
+            // One of many without tests is no failure; the only one is, and so is what cannot be done as it was asked for.
             outcome.detail = Some(why.why.clone());
-            if found.tops().count() == 1 || wish.action != Action::Test {
-                return Err(WorkError::new(ErrorCode::InputInvalid, why.to_string()));
-            }
-            return Ok(());
+            return match (why.kind, among) {
+                (Lack::Nothing, Among::Others) => Ok(()),
+                (Lack::NotSo, _) | (_, Among::None) => {
+                    Err(WorkError::new(ErrorCode::InputInvalid, why.to_string()))
+                }
+            };
         }
     };
     if steps.is_empty() {
@@ -274,7 +286,10 @@ fn attempts(
         let stopped = done.verdict == Verdict::Stopped;
         // What the tests reach is told of the last attempt.
         for earlier in outcome.steps.iter_mut().filter(|step| step.index == index) {
-            earlier.coverage = None;
+            if let Some(read) = earlier.coverage.take() {
+                let mut budget = bench.budget.lock().unwrap_or_else(PoisonError::into_inner);
+                budget.coverage().forget(&read);
+            }
         }
         outcome.steps.push(done);
         let more = has_tests

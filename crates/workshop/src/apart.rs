@@ -1,9 +1,10 @@
 //! Laying out what a tool sees without walls, and taking back the one file that it made for the project. Nothing is read or written through a link.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_project::Beneath;
+use cofferdam_project::action::Guards;
 use cofferdam_project::apart::{self, Apart};
 use cofferdam_store::private_dir::PrivateDir;
 
@@ -55,9 +56,14 @@ pub(crate) fn take_back(
     })
 }
 
-/// Refuses where a tool would write through a link that somebody left in the project.
-pub(crate) fn guard(guards: &[String], project: &Beneath) -> Result<(), WorkError> {
-    for name in guards {
+/// Refuses where a tool would write through a link that somebody left in the project, or to a place that nobody has looked at.
+/// Returns what the tool is told besides.
+pub(crate) fn guard(
+    guards: &Guards,
+    root: &Path,
+    project: &Beneath,
+) -> Result<Option<&'static str>, WorkError> {
+    for name in &guards.written {
         let is_safe = match project.mark(name) {
             Ok(None) => true,
             Ok(Some(mark)) => mark.kind == rustix::fs::FileType::RegularFile,
@@ -70,7 +76,25 @@ pub(crate) fn guard(guards: &[String], project: &Beneath) -> Result<(), WorkErro
             return Err(WorkError::problem("--backend", "host", fix));
         }
     }
-    Ok(())
+    let below = guards.absent.iter();
+    let below = below.filter(|name| !matches!(project.mark(name), Ok(None)));
+    let above = root.ancestors().skip(1);
+    let above = guards.absent_above.into_iter().flat_map(|name| {
+        let names = above.clone().map(move |dir| dir.join(name));
+        names.filter(|path| path.symlink_metadata().is_ok())
+    });
+    let found = below.map(|name| root.join(name)).chain(above).next();
+    match (found, guards.careful) {
+        (None, _) => Ok(None),
+        (Some(_), Some(careful)) => Ok(Some(careful)),
+        (Some(path), None) => {
+            let fix = format!(
+                "`{}` may have the lock file written elsewhere; make the lock file first, or fetch for that directory",
+                path.display()
+            );
+            Err(WorkError::problem("--backend", "host", fix))
+        }
+    }
 }
 
 fn unread(name: &str) -> impl Fn(std::io::Error) -> WorkError {
@@ -114,14 +138,29 @@ mod tests {
         std::fs::write(into.path().join("lock"), "made").unwrap();
         assert!(take_back(&apart, &project, &into).is_err());
         assert!(!top.path().join("new").exists());
-        assert!(guard(&["lock".to_owned()], &project).is_err());
-        assert!(
-            guard(
-                &["absent".to_owned(), "a/package.json".to_owned()],
-                &project
-            )
-            .is_ok()
-        );
+        let written = |names: &[&str]| Guards {
+            written: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Guards::default()
+        };
+        assert!(guard(&written(&["lock"]), &dir, &project).is_err());
+        assert!(guard(&written(&["absent", "a/package.json"]), &dir, &project).is_ok());
+        let absent = |name: &str| Guards {
+            absent: vec![name.to_owned()],
+            ..Guards::default()
+        };
+        assert!(guard(&absent("a/package.json"), &dir, &project).is_err());
+        assert!(guard(&absent("a/other.json"), &dir, &project).is_ok());
+        let above = |name| Guards {
+            absent_above: Some(name),
+            ..Guards::default()
+        };
+        assert!(guard(&above("secret"), &dir, &project).is_err());
+        let careful = Guards {
+            careful: Some("--locked"),
+            ..above("secret")
+        };
+        assert_eq!(guard(&careful, &dir, &project).unwrap(), Some("--locked"));
+        assert!(guard(&above("package.json"), &dir, &project).is_ok());
         std::fs::remove_file(dir.join("lock")).unwrap();
         take_back(&apart, &project, &into).unwrap();
         assert_eq!(std::fs::read_to_string(dir.join("lock")).unwrap(), "made");

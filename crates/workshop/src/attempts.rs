@@ -275,7 +275,10 @@ fn forgive(project: &mut ProjectOutcome, flaky: &mut Vec<String>) {
             flaky.push(case.full_name());
         }
     }
-    project.verdict = verdicts.into_iter().max().unwrap_or(project.verdict);
+    // What could not be worked on to its end is not forgiven by what was done before.
+    if project.verdict != Verdict::Stopped || project.has_stopped() {
+        project.verdict = verdicts.into_iter().max().unwrap_or(project.verdict);
+    }
 }
 
 #[cfg(test)]
@@ -358,6 +361,18 @@ mod tests {
         assert_eq!(outcome.flaky, ["a"]);
         assert_eq!(outcome.counts.unwrap().failed, 0);
         assert_eq!(outcome.tried(&outcome.projects[0]).len(), 2);
+    }
+
+    #[test]
+    fn a_project_that_could_not_be_worked_on_to_its_end_is_not_forgiven() {
+        let mut broken = project(&["a- b+", "a+ b+"]);
+        broken.verdict = Verdict::Stopped;
+        let outcome = sum_up(Action::Test, vec![broken], Attempts::Retry(1));
+        assert_eq!(
+            (outcome.verdict, outcome.exit_code),
+            (Verdict::Stopped, 125)
+        );
+        assert_eq!(outcome.flaky, ["a"]);
     }
 
     #[test]

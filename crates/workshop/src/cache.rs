@@ -52,12 +52,30 @@ pub fn hold(
     cancel: Option<BorrowedFd<'_>>,
     waits: &dyn Fn(Cache),
 ) -> Result<Held, WorkError> {
+    hold_until(Instant::now() + PATIENCE, place, uses, cancel, waits)
+}
+
+/// The same, for somebody whose own time ends.
+pub(crate) fn hold_until(
+    until: Instant,
+    place: &Path,
+    uses: &[Use],
+    cancel: Option<BorrowedFd<'_>>,
+    waits: &dyn Fn(Cache),
+) -> Result<Held, WorkError> {
+    let began = Instant::now();
     let mut uses = uses.to_vec();
     uses.sort_by_key(|each| each.cache);
     let mut held = Vec::new();
     for each in uses {
         let lock = open(place, each.cache)?;
-        wait(&lock, how(each), each.cache, cancel, waits)?;
+        let turn = Turn {
+            how: how(each),
+            cache: each.cache,
+            began,
+            until: until.min(began + PATIENCE),
+        };
+        turn.wait(&lock, cancel, waits)?;
         trust(place, &lock, each)?;
         // Only now: whoever removed it meanwhile has removed all of it.
         prepare(&place.join(each.cache.as_str()))?;
@@ -140,45 +158,54 @@ fn open(place: &Path, cache: Cache) -> Result<File, WorkError> {
         .map_err(|error| failed(&path, &error))
 }
 
-fn wait(
-    lock: &File,
+/// One lock that is waited for, and how long.
+struct Turn {
     how: FlockOperation,
     cache: Cache,
-    cancel: Option<BorrowedFd<'_>>,
-    waits: &dyn Fn(Cache),
-) -> Result<(), WorkError> {
-    let began = Instant::now();
-    let mut is_told = false;
-    loop {
-        match rustix::fs::flock(lock, how) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-            Err(errno) => {
-                let what = format!("cannot lock the {} cache", cache.as_str());
-                return Err(WorkError::io(
+    began: Instant,
+    until: Instant,
+}
+
+impl Turn {
+    fn wait(
+        &self,
+        lock: &File,
+        cancel: Option<BorrowedFd<'_>>,
+        waits: &dyn Fn(Cache),
+    ) -> Result<(), WorkError> {
+        let cache = self.cache;
+        let mut is_told = false;
+        loop {
+            match rustix::fs::flock(lock, self.how) {
+                Ok(()) => return Ok(()),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(errno) => {
+                    let what = format!("cannot lock the {} cache", cache.as_str());
+                    return Err(WorkError::io(
+                        ErrorCode::InputUnreadable,
+                        &what,
+                        &errno.into(),
+                    ));
+                }
+            }
+            if !is_told {
+                waits(cache);
+                is_told = true;
+            }
+            if Instant::now() >= self.until {
+                let message = format!(
+                    "--cache: another run has used the {} cache for {} s; end it, or name another place with --cache-dir",
+                    cache.as_str(),
+                    self.began.elapsed().as_secs()
+                );
+                return Err(WorkError::new(ErrorCode::InputUnreadable, message));
+            }
+            if is_canceled(cancel) {
+                return Err(WorkError::new(
                     ErrorCode::InputUnreadable,
-                    &what,
-                    &errno.into(),
+                    "canceled while waiting for a cache; nothing has run",
                 ));
             }
-        }
-        if !is_told {
-            waits(cache);
-            is_told = true;
-        }
-        if began.elapsed() > PATIENCE {
-            let message = format!(
-                "--cache: another run has used the {} cache for {} s; end it, or name another place with --cache-dir",
-                cache.as_str(),
-                PATIENCE.as_secs()
-            );
-            return Err(WorkError::new(ErrorCode::InputUnreadable, message));
-        }
-        if is_canceled(cancel) {
-            return Err(WorkError::new(
-                ErrorCode::InputUnreadable,
-                "canceled while waiting for a cache; nothing has run",
-            ));
         }
     }
 }

@@ -38,7 +38,19 @@ impl TestsDiff {
 
 /// `None` unless both runs told of tests.
 pub fn compare(a: &StoredRun, b: &StoredRun) -> Option<TestsDiff> {
-    Some(between(&cases(results(a)?)?, cases(results(b)?)?))
+    let (a, b) = (results(a)?, results(b)?);
+    let mut diff = between(&cases(a)?, cases(b)?);
+    // Where not all were kept, one that is not there is no test that is new or gone.
+    if is_cut(a) || is_cut(b) {
+        diff.added.clear();
+        diff.removed.clear();
+    }
+    Some(diff)
+}
+
+fn is_cut(results: &Value) -> bool {
+    let beyond = results.get("not_kept").and_then(Value::as_u64);
+    beyond.is_some_and(|beyond| beyond > 0)
 }
 
 fn between(a: &BTreeMap<String, Case>, b: BTreeMap<String, Case>) -> TestsDiff {

@@ -3,20 +3,36 @@
 use std::path::Path;
 
 use cofferdam_project::Beneath;
-use cofferdam_project::coverage::{CoverageAt, CoverageFormat, Covered, MAX_COVERAGE};
+use cofferdam_project::coverage::{CoverageAt, CoverageFormat, Covered, Room};
 
 /// More directories than any tool makes for one step.
 const MOST_DIRS: usize = 1000;
 
-/// `None` where there is none that can be read. `dir` is where the step ran, relative to the project.
-pub(crate) fn read(at: &CoverageAt, own: &Path, root: &str, dir: &str) -> Option<Covered> {
+/// The project as the step saw it, and where in it the step ran, relative to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) root: &'a str,
+    pub(crate) dir: &'a str,
+}
+
+/// `None` where there is none that can be read within the room for it, or the time is over before all is read.
+pub(crate) fn read(
+    at: &CoverageAt,
+    own: &Path,
+    Seen { root, dir }: Seen<'_>,
+    room: &mut Room,
+    is_over: &dyn Fn() -> bool,
+) -> Option<Covered> {
     let held = Beneath::open(own).ok()?;
     let mut all: Option<Covered> = None;
     for name in names(at.name, own) {
-        let Ok(bytes) = held.read(&name, MAX_COVERAGE) else {
+        if is_over() {
+            return None;
+        }
+        let Ok(bytes) = held.read(&name, room.largest()) else {
             continue;
         };
-        let Ok(mut read) = Covered::parse(at.format, &bytes, root) else {
+        let Ok(mut read) = Covered::parse(at.format, &bytes, root, room) else {
             continue;
         };
         for file in &mut read.files {
@@ -58,14 +74,19 @@ mod tests {
             name: "lcov.info",
             format: CoverageFormat::Lcov,
         };
-        assert_eq!(read(&at, &own, "/work", ""), None);
+        let look = |dir, is_over: &dyn Fn() -> bool| {
+            let seen = Seen { root: "/work", dir };
+            read(&at, &own, seen, &mut Room::new(10), is_over)
+        };
+        assert_eq!(look("", &|| false), None);
         let text = "SF:src/a.js\nDA:1,1\nDA:2,0\nend_of_record\n";
         std::fs::write(top.path().join("lcov.info"), text).unwrap();
         std::os::unix::fs::symlink(top.path(), own.join("link")).unwrap();
         std::os::unix::fs::symlink("../lcov.info", own.join("lcov.info")).unwrap();
-        assert_eq!(read(&at, &own, "/work", ""), None);
+        assert_eq!(look("", &|| false), None);
         std::fs::write(own.join("coverage/lcov.info"), text).unwrap();
-        let found = read(&at, &own, "/work", "web").unwrap();
+        assert_eq!(look("web", &|| true), None);
+        let found = look("web", &|| false).unwrap();
         assert_eq!(found.files[0].file, "web/src/a.js");
         assert_eq!((found.lines.covered, found.lines.total), (1, 2));
     }

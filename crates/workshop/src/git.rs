@@ -11,6 +11,10 @@ use rustix::fs::FileType;
 
 /// More hooks than anybody has.
 const MOST: usize = 1000;
+/// More than the submodules of anybody have.
+const MOST_DIRS: usize = 5000;
+/// Where the directories of submodules and worktrees are.
+const NESTED: [&str; 2] = ["modules", "worktrees"];
 
 /// What git would execute or obey, before anything ran.
 #[derive(Debug)]
@@ -62,20 +66,42 @@ fn see(root: &Path) -> io::Result<BTreeMap<String, Mark>> {
         return Ok(seen);
     }
     seen.insert(".git".to_owned(), directory(".git", own)?);
-    for (name, mark) in project.marks(".git", MOST)? {
-        if name == "hooks" {
-            seen.insert("hooks".to_owned(), directory(".git/hooks", mark)?);
-            let hooks = project.marks(".git/hooks", MOST)?;
-            seen.extend(
-                hooks
-                    .into_iter()
-                    .map(|(name, mark)| (format!("hooks/{name}"), mark)),
-            );
-        } else if name.starts_with("config") || name == "commondir" {
-            seen.insert(name, mark);
+    // Those of submodules, which git enters, and of worktrees lie below.
+    let mut dirs = vec![String::new()];
+    let mut looked = 0;
+    while let Some(at) = dirs.pop() {
+        looked += 1;
+        if looked > MOST_DIRS {
+            let why = format!("`.git/modules` holds more than {MOST_DIRS} directories");
+            return Err(io::Error::other(why));
+        }
+        for (name, mark) in project.marks(format!(".git/{at}").trim_end_matches('/'), MOST)? {
+            let path = format!("{at}{name}");
+            if name == "hooks" {
+                let dir = format!(".git/{path}");
+                seen.insert(path.clone(), directory(&dir, mark)?);
+                let hooks = project.marks(&dir, MOST)?.into_iter();
+                seen.extend(hooks.map(|(name, mark)| (format!("{path}/{name}"), mark)));
+            } else if name.starts_with("config") || name == "commondir" {
+                seen.insert(path, mark);
+            } else if NESTED.contains(&name.as_str()) || is_nested(&at, &name) {
+                match mark.kind {
+                    FileType::Directory => dirs.push(format!("{path}/")),
+                    FileType::Symlink => {
+                        directory(&format!(".git/{path}"), mark)?;
+                    }
+                    _ => {}
+                }
+            }
         }
     }
     Ok(seen)
+}
+
+/// A module has the name of its path, and so lies any number of directories down.
+fn is_nested(at: &str, name: &str) -> bool {
+    let is_below = NESTED.iter().any(|dir| at.starts_with(dir));
+    is_below && !["objects", "refs", "logs", "info", "lfs", "branches"].contains(&name)
 }
 
 /// It changes with every name in it; that it is the same one is enough.
@@ -96,7 +122,22 @@ mod tests {
     #[test]
     fn no_link_hides_what_git_would_obey() {
         type Change = fn(&Path);
-        let changes: [(&str, Change); 8] = [
+        let changes: [(&str, Change); 11] = [
+            ("modules/a/b/config", |dir| {
+                fs::write(
+                    dir.join(".git/modules/a/b/config"),
+                    "[core] fsmonitor = evil",
+                )
+                .unwrap();
+            }),
+            ("modules/a/b/hooks", |dir| {
+                fs::create_dir(dir.join(".git/modules/a/b/hooks")).unwrap();
+                fs::write(dir.join(".git/modules/a/b/hooks/post-checkout"), "").unwrap();
+            }),
+            ("no directory", |dir| {
+                fs::rename(dir.join(".git/modules/a"), dir.join("evil")).unwrap();
+                symlink("../../evil", dir.join(".git/modules/a")).unwrap();
+            }),
             ("hooks/pre-commit", |dir| {
                 fs::write(dir.join(".git/hooks/pre-commit"), "evil").unwrap();
             }),
@@ -133,8 +174,11 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir_all(dir.path().join(".git/hooks")).unwrap();
             fs::write(dir.path().join(".git/config"), "").unwrap();
+            fs::create_dir_all(dir.path().join(".git/modules/a/b/objects/00")).unwrap();
             let git = Git::look(dir.path());
             fs::write(dir.path().join(".git/index"), "").unwrap();
+            fs::write(dir.path().join(".git/modules/a/b/index"), "").unwrap();
+            fs::write(dir.path().join(".git/modules/a/b/objects/00/config"), "").unwrap();
             assert_eq!(git.warning(dir.path()), None);
             change(dir.path());
             let warning = git.warning(dir.path()).unwrap_or_default();

@@ -25,6 +25,10 @@ pub(crate) fn cases<'a>(counts: Counts, tests: impl Iterator<Item = &'a TestCase
             "message": short(&case.message),
         })
     };
+    // Failures first: of what does not fit, they are missed most.
+    let (failed, others): (Vec<&TestCase>, Vec<&TestCase>) =
+        tests.partition(|case| case.status == Status::Failed);
+    let tests = failed.into_iter().chain(others);
     let kept: Vec<Value> = tests.take(MOST_CASES).map(case).collect();
     json!({
         "counts": counts,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::BackendName;
+use cofferdam_project::action::{Coverage, FailFast};
 use cofferdam_project::commands::{self, Contract, Entry, Variables};
 use cofferdam_project::{Action, Beneath, Detection, Ecosystem, ProjectKind, Step};
 
@@ -83,23 +84,41 @@ pub(crate) fn override_of(
         }
         Some(entry) => {
             only_inside(bench, name)?;
-            if let Some(filter) = &wish.options.filter {
+            if let Some((field, value, why)) = unheeded(wish) {
                 let fix = format!(
-                    "`{name}` in {} takes no filter; name a project with --project, or leave it out",
+                    "`{name}` in {} {why}; name a project with --only, or leave this out",
                     commands::FILE
                 );
-                return Err(WorkError::problem("--filter", filter, fix));
-            }
-            if let Some(arg) = wish.options.args.first() {
-                let fix = format!(
-                    "`{name}` in {} takes no arguments; name a project with --project, or leave them out",
-                    commands::FILE
-                );
-                return Err(WorkError::problem("ARGS", arg, fix));
+                return Err(WorkError::problem(field, &value, fix));
             }
             carry_out(bench, found, entry).map(Some)
         }
     }
+}
+
+/// What was asked for and a line for a shell knows nothing of. Better refused than left out in silence.
+fn unheeded(wish: &Wish) -> Option<(&'static str, String, &'static str)> {
+    let options = &wish.options;
+    let filter = options.filter.clone();
+    let filter = filter.map(|filter| ("--filter", filter, "takes no filter"));
+    let args = options.args.first().cloned();
+    let args = args.map(|arg| ("ARGS", arg, "takes no arguments"));
+    let fail_fast = (options.fail_fast == FailFast::Yes).then_some((
+        "--fail-fast",
+        String::new(),
+        "cannot stop at the first failure",
+    ));
+    let coverage = (options.coverage == Coverage::Yes).then_some((
+        "--coverage",
+        String::new(),
+        "measures no coverage",
+    ));
+    let attempts = match wish.attempts {
+        Attempts::One => None,
+        Attempts::Retry(more) => Some(("--retries", more.to_string(), "is run once")),
+        Attempts::Repeat(times) => Some(("--repeat", times.to_string(), "is run once")),
+    };
+    filter.or(args).or(fail_fast).or(coverage).or(attempts)
 }
 
 /// A stranger has written it, and without walls it would have the rights of the caller.
@@ -208,5 +227,32 @@ fn nothing() -> ProjectOutcome {
         verdict: Verdict::Nothing,
         detail: None,
         steps: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_of_the_project_would_leave_out_is_refused() {
+        let told = |change: &dyn Fn(&mut Wish)| {
+            let mut wish = Wish::plain(Action::Test);
+            change(&mut wish);
+            unheeded(&wish).map(|(field, ..)| field)
+        };
+        assert_eq!(told(&|_| ()), None);
+        let filter = |wish: &mut Wish| wish.options.filter = Some("a".to_owned());
+        assert_eq!(told(&filter), Some("--filter"));
+        let args = |wish: &mut Wish| wish.options.args.push("a".to_owned());
+        assert_eq!(told(&args), Some("ARGS"));
+        let fail_fast = |wish: &mut Wish| wish.options.fail_fast = FailFast::Yes;
+        assert_eq!(told(&fail_fast), Some("--fail-fast"));
+        let coverage = |wish: &mut Wish| wish.options.coverage = Coverage::Yes;
+        assert_eq!(told(&coverage), Some("--coverage"));
+        let retries = |wish: &mut Wish| wish.attempts = Attempts::Retry(1);
+        assert_eq!(told(&retries), Some("--retries"));
+        let repeat = |wish: &mut Wish| wish.attempts = Attempts::Repeat(2);
+        assert_eq!(told(&repeat), Some("--repeat"));
     }
 }

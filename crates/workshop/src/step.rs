@@ -18,16 +18,16 @@ use cofferdam_engine::pipeline::{Evidence, Input, LiveUsage, OnLimit, Results, S
 use cofferdam_project::action::{Output, Place, ReportAt};
 use cofferdam_project::diagnostic;
 use cofferdam_project::report::{Budget, MAX_REPORT, Status, Tally, TestReport};
-use cofferdam_project::{Action, Beneath, Places, Step};
+use cofferdam_project::{Action, Beneath, Cache, Places, Step};
 use cofferdam_store::model::RunKind;
 use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_store::{DataDir, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::apart;
-use crate::cache::{self, Use};
+use crate::cache::{self, Held, Use};
 use crate::carrier::Carrier;
-use crate::coverage;
+use crate::coverage::{self, Seen};
 use crate::ears::{Ears, Found, Open};
 use crate::error::WorkError;
 use crate::follow::Follow;
@@ -138,7 +138,7 @@ impl Bench<'_> {
             Shelf::Own => step.caches.iter().map(|each| self.use_of(*each)).collect(),
             Shelf::Shared => Vec::new(),
         };
-        let _held = cache::hold(&self.cache, &uses, self.cancel, &|_| ())?;
+        let _held = self.hold(&uses)?;
         for (name, contents) in &step.aids {
             reports.place(name, contents.as_bytes(), 0o644)?;
         }
@@ -147,7 +147,8 @@ impl Bench<'_> {
         let mut request = self.request(step, tools, reports.path());
         let mut apart = None;
         if self.is_host() {
-            apart::guard(&step.guards, &project)?;
+            let careful = apart::guard(&step.guards, &self.root, &project)?;
+            request.argv.extend(careful.map(Into::into));
             if let Some(wanted) = &step.apart {
                 let own = self.reports()?;
                 let top = apart::lay_out(wanted, &project, &own)?;
@@ -220,11 +221,30 @@ impl Bench<'_> {
         self.watcher.ended(&record);
         let mut outcome = self.outcome(step, &record, Ears::take(&ears), attempt);
         let root = self.places(Path::new("")).root;
-        outcome.coverage = step
-            .coverage
-            .as_ref()
-            .and_then(|at| coverage::read(at, reports.path(), &root, below(&step.cwd, &root)));
+        let seen = Seen {
+            root: &root,
+            dir: below(&step.cwd, &root),
+        };
+        outcome.coverage = step.coverage.as_ref().and_then(|at| {
+            let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+            coverage::read(at, reports.path(), seen, budget.coverage(), &|| {
+                self.is_over()
+            })
+        });
         Ok(outcome)
+    }
+
+    /// Waits for its turn where caches need turns, and says so.
+    fn hold(&self, uses: &[Use]) -> Result<Held, WorkError> {
+        let waits = |cache: Cache| {
+            let name = cache.as_str();
+            let line = format!("cofferdam: waiting for the {name} cache, which another run uses\n");
+            self.watcher.said(Stream::Stderr, line.as_bytes());
+        };
+        match self.until {
+            Some(until) => cache::hold_until(until, &self.cache, uses, self.cancel, &waits),
+            None => cache::hold(&self.cache, uses, self.cancel, &waits),
+        }
     }
 
     /// Only the program itself reads what a person types: tools have no questions to ask.

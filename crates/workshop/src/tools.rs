@@ -1,7 +1,9 @@
 //! Whether the sandbox sees the tools of a project: it shows /usr. A Rust toolchain of the caller's is shown to it as well; for others it says what to do.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use cofferdam_contract::codes::ErrorCode;
 use cofferdam_contract::request::{BackendName, Mount, MountAccess};
@@ -22,6 +24,11 @@ const IN_VIEW: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/u
 const RUST_INSIDE: &str = "/opt/rust";
 /// Programs of the caller's that are shown one by one.
 const BESIDE_INSIDE: &str = "/opt/rust-tools";
+/// How long a compiler may take to say where it is.
+const PATIENCE: Duration = Duration::from_secs(30);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// No path is longer.
+const LONGEST_ANSWER: u64 = 4096;
 
 /// Finds the tools of a project. What a person shows to the sandbox is believed to hold them, and so is an image.
 pub(crate) fn find(
@@ -39,7 +46,7 @@ pub(crate) fn find(
             continue;
         }
         let is_rust = project.ecosystem == Ecosystem::Rust;
-        let found = is_rust && tools.add_rust(program);
+        let found = is_rust && tools.add_rust(program, bench);
         if !found {
             return Err(missing(project, program));
         }
@@ -55,9 +62,9 @@ impl Tools {
     }
 
     /// A toolchain of the caller's, or one more program beside it.
-    fn add_rust(&mut self, program: &str) -> bool {
+    fn add_rust(&mut self, program: &str, bench: &Bench<'_>) -> bool {
         let (source, target) = match program {
-            "cargo" | "rustc" => (rust_sysroot(), RUST_INSIDE.to_owned()),
+            "cargo" | "rustc" => (rust_sysroot(bench), RUST_INSIDE.to_owned()),
             _ => (callers(program), format!("{BESIDE_INSIDE}/{program}")),
         };
         let Some(source) = source else {
@@ -116,15 +123,34 @@ fn callers(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Asked from the root directory: a file in the project must not choose what is run out here.
-fn rust_sysroot() -> Option<PathBuf> {
-    let answer = Command::new(callers("rustc")?)
+/// Asked from the root directory: a file in the project must not choose what is run out here. Nothing is fetched for an answer, and it is not waited for long.
+fn rust_sysroot(bench: &Bench<'_>) -> Option<PathBuf> {
+    let mut asked = Command::new(callers("rustc")?)
         .args(["--print", "sysroot"])
         .current_dir("/")
+        .env("RUSTUP_AUTO_INSTALL", "0")
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .output()
+        .spawn()
         .ok()?;
-    let sysroot = PathBuf::from(String::from_utf8(answer.stdout).ok()?.trim());
+    let until = Instant::now() + PATIENCE;
+    let is_over = loop {
+        match asked.try_wait() {
+            Ok(None) if Instant::now() >= until || bench.is_over() => break false,
+            Ok(None) => std::thread::sleep(BETWEEN_LOOKS),
+            Ok(Some(_)) => break true,
+            Err(_) => break false,
+        }
+    };
+    if !is_over {
+        let _ = asked.kill();
+        let _ = asked.wait();
+        return None;
+    }
+    let mut answer = String::new();
+    let told = asked.stdout.take()?.take(LONGEST_ANSWER);
+    BufReader::new(told).read_line(&mut answer).ok()?;
+    let sysroot = PathBuf::from(answer.trim());
     sysroot.join("bin/cargo").is_file().then_some(sysroot)
 }

@@ -33,10 +33,10 @@ static void thread_bomb(void) {
 // The dead stay, since nobody waits for them.
 static void zombie_bomb(void) { for (;;) if (fork() == 0) _exit(0); }
 
-// Forks N times, counts how many succeeded, and goes on: a program that copes.
+// Forks N times and counts how many succeeded: a program that copes.
 static void count(int n) {
   // Whoever made this process may still be about to end, and is counted until then.
-  usleep(100000);
+  usleep(1000000);
   int made = 0;
   for (int i = 0; i < n; i++) {
     pid_t pid = fork();
@@ -45,7 +45,6 @@ static void count(int n) {
   }
   printf("made %d\n", made);
   fflush(stdout);
-  for (;;) pause();
 }
 
 static void burn(int n) {
@@ -106,6 +105,7 @@ int main(int argc, char **argv) {
   else if (!strcmp(way, "thread")) thread_bomb();
   else if (!strcmp(way, "zombie")) zombie_bomb();
   else if (!strcmp(way, "count")) count(n);
+  else if (!strcmp(way, "count_and_stay")) { count(n); for (;;) pause(); }
   else if (!strcmp(way, "burn")) burn(n);
   else if (!strcmp(way, "churn")) churn();
   else if (!strcmp(way, "churn_unwaited")) churn_unwaited();

@@ -280,7 +280,6 @@ impl Contestant {
     }
 }
 
-/// The executable that a line of cargo's messages names.
 /// Where cargo put the binary and the examples.
 fn built<'a>(root: &Path, beside: &'a [Beside]) -> Result<Vec<(&'a str, PathBuf)>, String> {
     eprintln!("building the release binary");

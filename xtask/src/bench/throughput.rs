@@ -1,6 +1,6 @@
 //! Runs per second with several clients at once, in slices that take turns.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,20 +41,33 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Every client starts one run after the other until the slice is over; runs that were started are waited for and counted.
+/// How many runs so many clients make, and in which time.
 fn one_slice(
     contestant: &Contestant,
     clients: usize,
     slice: Duration,
 ) -> Result<(u32, Duration), String> {
-    let runs = AtomicU32::new(0);
     let start = Instant::now();
+    let runs = flood(clients, slice, || contestant.time_success().map(drop))?;
+    let runs = u32::try_from(runs).map_err(|_| format!("{runs} runs in one slice"))?;
+    Ok((runs, start.elapsed()))
+}
+
+/// Every client starts one run after the other until the slice is over, and each at least one; runs that were started are waited for and counted.
+pub(super) fn flood(
+    clients: usize,
+    slice: Duration,
+    one: impl Fn() -> Result<(), String> + Sync,
+) -> Result<u64, String> {
+    let (runs, start) = (AtomicU64::new(0), Instant::now());
     let client = || {
-        while start.elapsed() < slice {
-            contestant.time_success()?;
+        loop {
+            one()?;
             runs.fetch_add(1, Ordering::Relaxed);
+            if start.elapsed() >= slice {
+                return Ok::<(), String>(());
+            }
         }
-        Ok::<(), String>(())
     };
     thread::scope(|scope| {
         let clients: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
@@ -63,7 +76,7 @@ fn one_slice(
             .map(|client| client.join().map_err(|_| "a client panicked".to_owned())?);
         ended.collect::<Result<(), String>>()
     })?;
-    Ok((runs.load(Ordering::Relaxed), start.elapsed()))
+    Ok(runs.load(Ordering::Relaxed))
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ const COMPILER: &str = "solc@0.8.37";
 const ANVIL: &str = "@foundry-rs/anvil-linux-amd64@1.7.1";
 /// Read by the tests of the chain too.
 const PLACE: &str = "target/chain";
+/// Says which versions are there.
+const STAMP: &str = "version";
 
 /// Says what is missing where it cannot be had.
 pub(crate) fn chain_best_effort(root: &Path) -> Result<(), String> {
@@ -31,16 +33,30 @@ pub(crate) fn chain_best_effort(root: &Path) -> Result<(), String> {
 /// The compiler as a script for node, installed if it is missing.
 pub(crate) fn solidity_compiler(root: &Path) -> Result<PathBuf, String> {
     let place = root.join(PLACE);
-    install(&place)?;
+    if !is_current(&place) {
+        install(&place)?;
+    }
     Ok(place.join("node_modules/solc/solc.js"))
 }
 
+#[cfg(test)]
+/// Whether what is wanted was installed to its end.
+pub(crate) fn has_chain(root: &Path) -> bool {
+    is_current(&root.join(PLACE))
+}
+
+fn wanted() -> String {
+    format!("{COMPILER} {ANVIL}")
+}
+
+fn is_current(place: &Path) -> bool {
+    fs::read_to_string(place.join(STAMP)).is_ok_and(|text| text == wanted())
+}
+
 fn install(place: &Path) -> Result<(), String> {
-    let wanted = format!("{COMPILER} {ANVIL}");
-    let stamp = place.join("version");
+    let stamp = place.join(STAMP);
     let anvil = place.join("node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil");
-    let is_current = fs::read_to_string(&stamp).is_ok_and(|text| text == wanted);
-    if is_current && succeeds(Command::new(&anvil).arg("--version")) {
+    if is_current(place) && succeeds(Command::new(&anvil).arg("--version")) {
         return Ok(());
     }
     println!("missing: {COMPILER}, {ANVIL} (contracts, and a chain to try them on)");
@@ -58,7 +74,7 @@ fn install(place: &Path) -> Result<(), String> {
     )?;
     read(Command::new(&anvil).arg("--version"))?;
     // Written last: what an interrupted installation left is not taken for a whole one.
-    fs::write(&stamp, wanted).map_err(|error| format!("{}: {error}", stamp.display()))
+    fs::write(&stamp, wanted()).map_err(|error| format!("{}: {error}", stamp.display()))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     (PROJECT, &[CONTRACT]),
     (WORKSHOP, &[CONTRACT, STORE, ENGINE, PROJECT]),
     (CALLBACK, &[CONTRACT, STORE]),
-    (WASM, &[CONTRACT, ENGINE]),
+    (WASM, &[CONTRACT, STORE, ENGINE]),
     (CHAIN, &[CONTRACT, STORE]),
     (FLEET, &[CONTRACT, STORE]),
     (

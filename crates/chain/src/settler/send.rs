@@ -91,19 +91,24 @@ impl Settler {
         }
         // One that is lost again and again is too cheap: its time goes on.
         let is_taken_back = one.progress.sent_ms == 0;
-        if !known
-            && (waited < long || is_taken_back)
-            && let Some(raw) = one.progress.raw.clone()
-        {
+        if !known && let Some(raw) = one.progress.raw.clone() {
             if is_taken_back {
                 one.progress.sent_ms = now.as_millisecond();
             }
             match self.ledger.node().send(&raw) {
-                Ok(()) => {
+                Ok(()) if waited < long || is_taken_back => {
                     self.outbox.update(one, now)?;
                     return Ok(());
                 }
-                Err(ChainError::Refused { .. } | ChainError::Reverted { .. }) => {}
+                Ok(()) => {}
+                Err(ChainError::Refused { message, .. }) if is_too_cheap(&message) => {}
+                // More money for each unit of gas does not help: an account that is empty, or a number that was used, which the next look finds out.
+                Err(ChainError::Refused { message, .. }) => {
+                    return self.told(one, message, now, tick);
+                }
+                Err(ChainError::Reverted { revert }) => {
+                    return self.told(one, revert.text, now, tick);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -220,8 +225,31 @@ impl Settler {
         self.noted(one, why, now)
     }
 
+    /// The same for ever is told and written once.
+    fn told(
+        &self,
+        one: &mut Settlement,
+        why: String,
+        now: Timestamp,
+        tick: &mut Tick,
+    ) -> Result<(), ChainError> {
+        if one.progress.note.as_ref() == Some(&why) {
+            return Ok(());
+        }
+        tick.said.push(format!("settlement {}: {why}", one.id));
+        self.noted(one, why, now)
+    }
+
     fn noted(&self, one: &mut Settlement, why: String, now: Timestamp) -> Result<(), ChainError> {
         one.progress.note = Some(why);
         Ok(self.outbox.update(one, now)?)
     }
+}
+
+/// Whether a node says that more has to be offered. There is no number for it: these are the words that nodes use.
+fn is_too_cheap(message: &str) -> bool {
+    let message = message.to_lowercase();
+    ["underpriced", "fee too low", "less than block base fee"]
+        .iter()
+        .any(|words| message.contains(words))
 }

@@ -181,6 +181,28 @@ fn what_is_locked_for_a_job_is_what_that_job_can_cost_and_nothing_of_it_leaves_b
 }
 
 #[test]
+fn a_lock_that_is_used_up_keeps_the_rest_of_the_bond_from_the_same_job() {
+    let mut world = World::new();
+    world.stake(ONE, 1000);
+    let until = world.now + 500;
+    world.done(SETTLER, &crate::world::lock(1, ONE, 100, until));
+    world.done(SETTLER, &slash(1, ONE, 1, 10_000));
+    world.done(SETTLER, &slash(2, ONE, 1, 8_000));
+    let account = world.account(ONE);
+    assert_eq!((account.stake, account.locked), (900, 0));
+    // It ends as every lock does, and only then there can be another.
+    let again = crate::world::lock(1, ONE, 100, until);
+    assert!(world.refused(SETTLER, &again).contains("has a lock"));
+    let release = BondLedger::releaseCall {
+        job: word(1),
+        worker: ONE,
+    };
+    world.done(SETTLER, &release);
+    world.done(SETTLER, &again);
+    assert_eq!(world.account(ONE).locked, 100);
+}
+
+#[test]
 fn what_is_locked_and_let_go_by_a_name_is_so_once() {
     let mut world = World::new();
     world.stake(ONE, 1000);

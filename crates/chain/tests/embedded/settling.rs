@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use cofferdam_chain::{Act, Address, B256, Decision, Ledger, Policy, Settler, settlement_id};
+use cofferdam_chain::{Act, Address, B256, Decision, Ledger, Policy, Settler, give, settlement_id};
 use cofferdam_contract::canonical::Digest;
 use cofferdam_contract::rules::{Offence, Rules};
 use cofferdam_store::DataDir;
 use cofferdam_store::settlements::{Settlements, State};
 use jiff::Timestamp;
 
-use crate::world::{World, key};
+use crate::world::{World, ether, key};
 
 struct Desk<'a> {
     world: &'a World,
@@ -92,6 +92,16 @@ fn on_a_chain_of_ones_own_a_penalty_is_settled_once_by_whomever_it_is_told() {
     }
     assert_eq!(settled(&desk.settler(&outbox)), 20);
     assert_eq!(desk.ledger().account(worker).unwrap().reputation, 70);
+    // What another version wrote keeps nothing else waiting.
+    let strange = settlement_id("w", "strange").to_string();
+    outbox
+        .put(&strange, "{\"from\": \"tomorrow\"}", Timestamp::now())
+        .unwrap();
+    let confirmed = Decision::confirmation(("w", worker), &Digest::of(b"job"), 1);
+    put(&outbox, &confirmed, "beside it");
+    assert_eq!(settled(&desk.settler(&outbox)), 1);
+    assert_eq!(outbox.get(&strange).unwrap().unwrap().state, State::Refused);
+    assert_eq!(desk.ledger().account(worker).unwrap().reputation, 71);
     // What it will never take is laid aside, and what it does not take now waits.
     let decision = Decision::confirmation(("x", Address::repeat_byte(7)), &Digest::of(b"j"), 1);
     put(&outbox, &decision, "nobody");
@@ -111,6 +121,59 @@ fn on_a_chain_of_ones_own_a_penalty_is_settled_once_by_whomever_it_is_told() {
     let id = settlement_id("w", "paused").to_string();
     assert_eq!(outbox.get(&id).unwrap().unwrap().state, State::Waiting);
     assert!(!desk.ledger().network_permitted(B256::ZERO).unwrap());
+}
+
+/// More for each unit of gas is no help to an account that has nothing.
+#[test]
+fn a_settler_without_money_waits_for_it_and_offers_no_more_than_before() {
+    let world = World::new(83);
+    let (ledger, worker) = world.bonded();
+    let contract = ledger.place().contract;
+    let desk = Desk {
+        world: &world,
+        contract,
+        worker,
+    };
+    let poor = key(4);
+    let allow = Act::SetSettler {
+        settler: poor.address(),
+        allowed: true,
+    };
+    desk.ledger().act(&key(0), &allow, None).unwrap();
+    let outbox = desk.outbox("poor");
+    desk.decide(&outbox, "fact");
+    let settler = Settler::new(
+        desk.ledger(),
+        key(4),
+        Arc::clone(&outbox),
+        Policy::default(),
+    );
+    let id = settlement_id("w", "fact").to_string();
+    let progress = || outbox.get(&id).unwrap().unwrap().progress;
+    let begun = Timestamp::now();
+    let mut said = settler.tick(begun).unwrap().said;
+    let first = progress();
+    for seconds in 1..500 {
+        let now = begun + jiff::SignedDuration::from_secs(seconds);
+        said.extend(settler.tick(now).unwrap().said);
+    }
+    assert!(said.join(";").contains("insufficient funds"), "{said:?}");
+    assert!(said.len() <= 2, "the same is told once: {said:?}");
+    let last = progress();
+    assert_eq!(
+        (last.max_fee, last.priority_fee, last.hashes),
+        (first.max_fee, first.priority_fee, first.hashes)
+    );
+    give(
+        &world.node(),
+        &world.owner(),
+        poor.address(),
+        ether(1),
+        None,
+    )
+    .unwrap();
+    assert_eq!(settled(&settler), 1);
+    assert_eq!(desk.stake(), 500);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(crate) struct ChainArgs {
         help = words::CONTRACT,
         long,
         value_name = "ADDRESS",
-        env = "COFFERDAM_CHAIN_CONTRACT",
+        env = "COFFERDAM_CHAIN_CONTRACT", hide_env_values = true,
         global = true
     )]
     pub(crate) contract: Option<Address>,
@@ -40,6 +40,7 @@ pub(crate) struct ChainArgs {
         long,
         value_name = "FILE",
         env = "COFFERDAM_CHAIN_KEY_FILE",
+        hide_env_values = true,
         global = true
     )]
     pub(crate) key_file: Option<PathBuf>,
@@ -270,7 +271,8 @@ pub(crate) struct SettlingArgs {
         long,
         value_name = "FILE",
         help_heading = "Chain",
-        env = "COFFERDAM_CHAIN_KEY_FILE"
+        env = "COFFERDAM_CHAIN_KEY_FILE",
+        hide_env_values = true
     )]
     pub(crate) chain_key_file: Option<PathBuf>,
     #[arg(help = words::MAX_FEE, long, value_name = "AMOUNT", help_heading = "Chain", value_parser = fee)]
@@ -311,19 +313,19 @@ pub(crate) enum EnforcementArg {
 /// What holds for a fleet whose rules are enforced on a chain.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PublicArgs {
-    /// Who enforces the rules: `local` by quarantine, `public` also by bonds on a chain.
-    #[arg(help_heading = "Chain", long, value_enum, default_value = "local")]
-    pub(crate) enforcement: EnforcementArg,
-    #[arg(help_heading = "Chain", help = words::CONTRACT, long, value_name = "ADDRESS", requires = "chain_id")]
+    /// Who enforces the rules: `local` by quarantine, `public` also by bonds on a chain [default: as it is; `local` for a new fleet].
+    #[arg(help_heading = "Chain", long, value_enum)]
+    pub(crate) enforcement: Option<EnforcementArg>,
+    #[arg(help_heading = "Chain", help = words::CONTRACT, long, value_name = "ADDRESS", requires = "chain_id", requires = "enforcement")]
     pub(crate) contract: Option<Address>,
     /// With `--enforcement public`: the number of the chain that the contract is on.
     #[arg(help_heading = "Chain", long, value_name = "N", requires = "contract")]
     pub(crate) chain_id: Option<u64>,
     /// With `--enforcement public`: answers of workers with less than this do not count.
-    #[arg(help_heading = "Chain", long, value_name = "AMOUNT", default_value = "0.1ether", value_parser = small_amount)]
+    #[arg(help_heading = "Chain", long, value_name = "AMOUNT", default_value = "0.1ether", value_parser = small_amount, requires = "enforcement")]
     pub(crate) minimum_bond: u128,
     /// With `--enforcement public`: so much of a bond is locked for each job that a worker takes, and that is what the job can cost; `0wei` locks nothing [default: what --minimum-bond says].
-    #[arg(help_heading = "Chain", long, value_name = "AMOUNT", value_parser = small_amount)]
+    #[arg(help_heading = "Chain", long, value_name = "AMOUNT", value_parser = small_amount, requires = "enforcement")]
     pub(crate) job_bond: Option<u128>,
 }
 
@@ -379,7 +381,7 @@ fn small_amount(text: &str) -> Result<u128, String> {
 }
 
 fn fee(text: &str) -> Result<u128, String> {
-    small_amount(text)
+    u128::try_from(amount(text)?).map_err(|_| "that is more than a fee can be".to_owned())
 }
 
 /// Whether a text may be the name of a worker.

@@ -22,7 +22,8 @@ pub(crate) struct NatsArgs {
         value_name = "FILE",
         help_heading = "NATS",
         global = true,
-        env = "COFFERDAM_NATS_CREDS"
+        env = "COFFERDAM_NATS_CREDS",
+        hide_env_values = true
     )]
     pub(crate) nats_creds: Option<PathBuf>,
     /// A file with the seed of an nkey.
@@ -32,7 +33,8 @@ pub(crate) struct NatsArgs {
         help_heading = "NATS",
         global = true,
         conflicts_with = "nats_creds",
-        env = "COFFERDAM_NATS_NKEY"
+        env = "COFFERDAM_NATS_NKEY",
+        hide_env_values = true
     )]
     pub(crate) nats_nkey: Option<PathBuf>,
     /// Use TLS, and believe the authorities of this file too.
@@ -67,6 +69,7 @@ pub(crate) struct ServerArgs {
         long,
         value_name = "URL",
         env = "COFFERDAM_NATS",
+        hide_env_values = true,
         default_value = "nats://127.0.0.1:4222",
         global = true
     )]

@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    const FLAGS: [&str; 33] = [
+    const FLAGS: [&str; 36] = [
         "--timeout",
         "--cpu-time",
         "--memory",
@@ -264,6 +264,9 @@ mod tests {
         "--timeo",
         "--deterministic",
         "--seed",
+        "--pure",
+        "--no-cache",
+        "--cache-limits",
     ];
     const VALUES: [&str; 17] = [
         "2s",

@@ -17,6 +17,7 @@ pub(crate) struct ServerArgs {
         long,
         value_name = "URL",
         env = "COFFERDAM_SERVER",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:8080"
     )]
     pub(crate) server: String,

@@ -142,7 +142,7 @@ fn lines(done: &[(Volume, Fate)], freed: u64, purpose: Purpose) -> String {
             }
             Fate::InUse => format!("kept `{}`: a run uses it", path.display()),
             Fate::Failed(why) => {
-                let code = ErrorCode::InputUnreadable;
+                let code = ErrorCode::OutputWriteFailed;
                 format!("cannot remove `{}`: {why} [{code}]", path.display())
             }
         };

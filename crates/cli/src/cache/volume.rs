@@ -60,7 +60,11 @@ impl Volumes {
 }
 
 /// What the flags of `run` ask for. Waits for its turn where a cache needs turns.
-pub(crate) fn for_run(args: &RunArgs, cancel: BorrowedFd<'_>) -> Result<Volumes, Failure> {
+pub(crate) fn for_run(
+    args: &RunArgs,
+    backend: BackendName,
+    cancel: BorrowedFd<'_>,
+) -> Result<Volumes, Failure> {
     if args.volumes.is_empty() {
         return Ok(Volumes::default());
     }
@@ -72,7 +76,12 @@ pub(crate) fn for_run(args: &RunArgs, cancel: BorrowedFd<'_>) -> Result<Volumes,
         })?),
         None => None,
     };
-    let uses = uses(&args.volumes, root.as_deref())?;
+    // What a sandbox could write to, a tool without walls does not obey.
+    let side = match backend {
+        BackendName::Host => Side::Outside,
+        _ => Side::Inside,
+    };
+    let uses = uses(&args.volumes, root.as_deref(), side)?;
     let place = match (&args.cache_dir, &root) {
         (Some(named), _) => place::place(Some(named), Path::new("/"))?,
         (None, Some(root)) => place::place(None, root)?,
@@ -97,7 +106,7 @@ pub(crate) fn for_run(args: &RunArgs, cancel: BorrowedFd<'_>) -> Result<Volumes,
     })
 }
 
-fn uses(asked: &[String], root: Option<&Path>) -> Result<Vec<Use>, Failure> {
+fn uses(asked: &[String], root: Option<&Path>, side: Side) -> Result<Vec<Use>, Failure> {
     let mut uses: Vec<Use> = Vec::new();
     for text in asked {
         let (name, access) = match text.rsplit_once(':') {
@@ -121,7 +130,7 @@ fn uses(asked: &[String], root: Option<&Path>) -> Result<Vec<Use>, Failure> {
                 None => uses.push(Use {
                     cache,
                     access,
-                    side: Side::Inside,
+                    side,
                 }),
             }
         }
@@ -157,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_cache_is_read_only_unless_the_run_is_trusted_with_it() {
-        let read = |asked: &[&str]| uses(&texts(asked), None).unwrap();
+        let read = |asked: &[&str]| uses(&texts(asked), None, Side::Inside).unwrap();
         let npm = |access| Use {
             cache: Cache::Npm,
             access,
@@ -167,8 +176,10 @@ mod tests {
         assert_eq!(read(&["npm:rw"]), [npm(MountAccess::ReadWrite)]);
         assert_eq!(read(&["npm:rw", "npm"]), [npm(MountAccess::ReadOnly)]);
         for bad in ["", "npx", "npm:cow", "auto"] {
-            assert!(uses(&texts(&[bad]), None).is_err(), "{bad}");
+            assert!(uses(&texts(&[bad]), None, Side::Inside).is_err(), "{bad}");
         }
+        let outside = uses(&texts(&["npm"]), None, Side::Outside).unwrap();
+        assert_eq!(outside[0].side, Side::Outside);
     }
 
     #[test]

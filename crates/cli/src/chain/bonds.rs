@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cofferdam_chain::{
-    Address, B256, ChainError, Decision, HowLong, Key, Ledger, Node, Policy, Settler, settlement_id,
+    Account, Address, B256, ChainError, Decision, HowLong, Key, Ledger, Node, Policy, Settler,
+    settlement_id,
 };
 use cofferdam_contract::canonical::{self, Digest};
 use cofferdam_contract::rules::{Deed, Rules};
@@ -28,7 +29,38 @@ pub(crate) struct OnChain {
     outbox: Arc<Settlements>,
     rules: Rules,
     bond: BondTerms,
-    seen: Mutex<HashMap<Address, (Instant, Option<String>)>>,
+    seen: Seen,
+}
+
+/// What the chain said of accounts a moment ago. Accounts and no verdicts: several workers may name one account.
+#[derive(Debug, Default)]
+struct Seen(Mutex<HashMap<Address, (Instant, Account)>>);
+
+impl Seen {
+    /// The node is asked while nothing is locked: a slow answer about one account keeps nobody waiting who asks about another.
+    fn look(
+        &self,
+        address: Address,
+        ask: impl FnOnce() -> Result<Account, ChainError>,
+    ) -> Result<Account, ChainError> {
+        let known = |seen: &mut HashMap<Address, (Instant, Account)>| {
+            // Whoever advertises chooses the addresses: what is old makes room.
+            seen.retain(|_, (at, _)| at.elapsed() < FRESH);
+            seen.get(&address).map(|(_, account)| account.clone())
+        };
+        if let Some(account) = known(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(account);
+        }
+        let account = ask()?;
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.insert(address, (Instant::now(), account.clone()));
+        Ok(account)
+    }
+}
+
+/// Whether it was bound to this key: anybody can name any account.
+fn stands_for(account: &Account, key: &PublicKey) -> bool {
+    account.identity == Some(B256::from(key.bytes()))
 }
 
 /// What a worker has to have at stake, in wei.
@@ -43,6 +75,19 @@ pub(crate) struct BondTerms {
 impl BondTerms {
     fn for_slots(self, slots: u32) -> u128 {
         self.minimum.max(self.job.saturating_mul(u128::from(slots)))
+    }
+
+    /// Why an account is not enough for this worker.
+    fn lacks(self, account: &Account, key: &PublicKey, slots: u32) -> Option<String> {
+        let address = account.address;
+        if !stands_for(account, key) {
+            return Some(format!("the bond {address} does not stand for it"));
+        }
+        let has = account.stake_wei.saturating_sub(account.leaving_wei);
+        let needs = self.for_slots(slots);
+        (has < needs).then(|| {
+            format!("its bond {address} is {has} wei, and {needs} are asked for with {slots} slots")
+        })
     }
 }
 
@@ -79,7 +124,7 @@ impl OnChain {
             outbox: Arc::new(outbox),
             rules,
             bond,
-            seen: Mutex::default(),
+            seen: Seen::default(),
         })
     }
 
@@ -87,22 +132,9 @@ impl OnChain {
         &self.outbox
     }
 
-    /// Why an account does not stand for this worker.
-    fn lacks(
-        &self,
-        account: Address,
-        key: &PublicKey,
-        slots: u32,
-    ) -> Result<Option<String>, ChainError> {
-        let found = self.ledger.account(account)?;
-        if found.identity != Some(B256::from(key.bytes())) {
-            return Ok(Some(format!("the bond {account} does not stand for it")));
-        }
-        let has = found.stake_wei.saturating_sub(found.leaving_wei);
-        let needs = self.bond.for_slots(slots);
-        Ok((has < needs).then(|| {
-            format!("its bond {account} is {has} wei, and {needs} are asked for with {slots} slots")
-        }))
+    fn look(&self, address: Address) -> Result<Account, String> {
+        let found = self.seen.look(address, || self.ledger.account(address));
+        found.map_err(|error| error.to_string())
     }
 
     fn put(&self, part: &Part, fact: &str, decision: &Decision) -> Result<(), String> {
@@ -112,9 +144,12 @@ impl OnChain {
         put.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Who has no bond has nothing to lose here; its quarantine stands.
-    fn account(part: &Part) -> Option<Address> {
-        part.account.as_deref().and_then(|text| text.parse().ok())
+    /// The bond that stands for a worker. Who names none, or another's, has nothing to lose here; its quarantine stands.
+    fn account(&self, part: &Part) -> Result<Option<Address>, String> {
+        let (Some(address), Some(key)) = (named(part), &part.key) else {
+            return Ok(None);
+        };
+        Ok(stands_for(&self.look(address)?, key).then_some(address))
     }
 
     fn decision(&self, decided: &Decided, account: Address) -> Option<Decision> {
@@ -160,21 +195,14 @@ impl Bonds for OnChain {
         let Ok(address) = account.parse::<Address>() else {
             return Ok(Some(format!("its bond `{account}` is no account")));
         };
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, known)) = seen.get(&address)
-            && at.elapsed() < FRESH
-        {
-            return Ok(known.clone());
-        }
-        let lacks = self
-            .lacks(address, key, slots)
-            .map_err(|error| error.to_string())?;
-        seen.insert(address, (Instant::now(), lacks.clone()));
-        Ok(lacks)
+        Ok(self.bond.lacks(&self.look(address)?, key, slots))
     }
 
     fn bind(&self, part: &Part) -> Result<(), String> {
-        let Some(account) = Self::account(part).filter(|_| self.bond.job > 0) else {
+        if self.bond.job == 0 {
+            return Ok(());
+        }
+        let Some(account) = self.account(part)? else {
             return Ok(());
         };
         let named = (part.worker.as_str(), account);
@@ -184,7 +212,7 @@ impl Bonds for OnChain {
 
     fn take(&self, decided: &[Decided]) -> Result<(), String> {
         for one in decided {
-            let account = Self::account(&one.part);
+            let account = self.account(&one.part)?;
             let Some(decision) = account.and_then(|account| self.decision(one, account)) else {
                 continue;
             };
@@ -199,7 +227,7 @@ impl Bonds for OnChain {
 
     fn free(&self, parts: &[Part]) -> Result<(), String> {
         for part in parts {
-            let Some(account) = Self::account(part) else {
+            let Some(account) = named(part) else {
                 continue;
             };
             let lock = settlement_id(&part.worker, &locked(part)).to_string();
@@ -211,6 +239,11 @@ impl Bonds for OnChain {
         }
         Ok(())
     }
+}
+
+/// What a worker says to be its bond.
+fn named(part: &Part) -> Option<Address> {
+    part.account.as_deref().and_then(|text| text.parse().ok())
 }
 
 /// The name of the fact that something is locked.
@@ -267,5 +300,58 @@ fn sender(outbox: &Settlements, told: fn(&str)) -> Option<Sender> {
             }
         }
         std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cofferdam_chain::U256;
+
+    use super::*;
+
+    fn account(stands_for: &PublicKey) -> Account {
+        Account {
+            address: Address::repeat_byte(7),
+            identity: Some(B256::from(stands_for.bytes())),
+            stake_wei: 100,
+            locked_wei: 0,
+            leaving_wei: 0,
+            leaves_at: 0,
+            reputation: 50,
+            credit_wei: U256::ZERO,
+        }
+    }
+
+    const TERMS: BondTerms = BondTerms {
+        minimum: 100,
+        job: 60,
+    };
+
+    #[test]
+    fn what_is_remembered_of_an_account_says_nothing_of_who_names_it() {
+        let owner = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
+            .parse()
+            .unwrap();
+        let thief = "PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw="
+            .parse()
+            .unwrap();
+        let seen = Seen::default();
+        let address = account(&owner).address;
+        let first = seen.look(address, || Ok(account(&owner))).unwrap();
+        assert_eq!(TERMS.lacks(&first, &owner, 1), None);
+        let again = seen.look(address, || panic!("it was asked a moment ago"));
+        let again = again.unwrap();
+        assert!(
+            TERMS
+                .lacks(&again, &thief, 1)
+                .is_some_and(|why| why.contains("does not stand for it"))
+        );
+        // More slots than the bond is good for, with the same account.
+        assert!(
+            TERMS
+                .lacks(&again, &owner, 2)
+                .is_some_and(|why| why.contains("120 are asked for with 2 slots"))
+        );
+        assert!(stands_for(&again, &owner) && !stands_for(&again, &thief));
     }
 }

@@ -36,6 +36,11 @@ pub(crate) enum Beginning {
 const PROTOCOL_SHARE: u16 = 5_000;
 const WITHDRAWAL_DELAY_SECONDS: u64 = 7 * 24 * 3600;
 
+/// The key of the environment. An empty variable counts as unset.
+pub(super) fn key_variable() -> Option<std::ffi::OsString> {
+    std::env::var_os(KEY_VARIABLE).filter(|text| !text.is_empty())
+}
+
 impl Place {
     pub(crate) fn of(
         rpc: Option<&str>,
@@ -101,10 +106,11 @@ impl Place {
         if let Some(file) = file {
             return Ok(Key::from_file(file)?);
         }
-        match (std::env::var(KEY_VARIABLE), self) {
-            (Ok(text), _) => Ok(Key::from_hex(&text, KEY_VARIABLE)?),
-            (Err(_), Self::Here { dir, .. }) => Ok(Embedded::owner(dir)?),
-            (Err(_), Self::Node(_)) => {
+        match (key_variable(), self) {
+            // Text that is no UTF-8 is no key either, and must not become the owner's.
+            (Some(text), _) => Ok(Key::from_hex(&text.to_string_lossy(), KEY_VARIABLE)?),
+            (None, Self::Here { dir, .. }) => Ok(Embedded::owner(dir)?),
+            (None, Self::Node(_)) => {
                 let message = format!(
                     "no key signs this: name its file with --key-file, or put it into {KEY_VARIABLE}; `cofferdam chain key FILE` makes one"
                 );

@@ -117,7 +117,7 @@ impl DockerKey {
             Self::StopGrace | Self::Patience | Self::PullTimeout => {
                 "is no time at all; write one such as `30s`"
             }
-            Self::NetworkMode => "is `none`: containers have no network in this version",
+            Self::NetworkMode => "is `none`: a run that needs network is given it with --net",
             Self::Privileged => "is always `false`; privileged containers are never started",
         };
         is_so.then_some(()).ok_or_else(|| fix.to_owned())

@@ -109,6 +109,11 @@ impl ServeSettings {
         self.texts(key).next()
     }
 
+    /// The same, where it names something: `none` switches off.
+    pub(crate) fn named(&self, key: ServeKey) -> Option<&str> {
+        self.text(key).filter(|text| *text != NONE)
+    }
+
     /// Who set the first value of a key.
     pub(crate) fn origin(&self, key: ServeKey) -> &Origin {
         let first = self.said.get(&key).and_then(|values| values.first());
@@ -543,6 +548,17 @@ mod tests {
         ] {
             assert_eq!(check(key, text), Ok(()), "{key:?} {text}");
         }
+    }
+
+    #[test]
+    fn what_is_switched_off_is_no_place_that_anything_is_sent_to() {
+        let mut settings = ServeSettings::default();
+        settings.flag(ServeKey::OtlpEndpoint, &[NONE.to_owned()]);
+        assert_eq!(settings.text(ServeKey::OtlpEndpoint), Some(NONE));
+        assert_eq!(settings.named(ServeKey::OtlpEndpoint), None);
+        settings.flag(ServeKey::ControlPlane, &["http://plane".to_owned()]);
+        let plane = settings.named(ServeKey::ControlPlane);
+        assert_eq!(plane, Some("http://plane"));
     }
 
     #[test]

@@ -258,7 +258,9 @@ async fn stall(stage: &mut Stage) -> Result<Seen, Failure> {
     stage.ready(0).await?;
     let process = stage.worker("staller")?;
     stage.ready(1).await?;
-    let sealed = stage.payload("sleep 3; echo done", &json!({}))?;
+    // Longer than it takes to see that it lives.
+    let long = stage.silence().as_secs().saturating_add(1);
+    let sealed = stage.payload(&format!("sleep {long}; echo done"), &json!({}))?;
     stage.submit(&sealed, 1).await?;
     stage.holds(&sealed, "staller").await?;
     process.freeze();

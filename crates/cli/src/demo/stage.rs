@@ -263,6 +263,11 @@ impl Stage {
         Ok((record, envelope.unwrap_or_default()))
     }
 
+    /// How long a worker may give no sign of life.
+    pub(super) const fn silence(&self) -> Duration {
+        Duration::from_millis(self.fleet.settings().heartbeat_timeout_ms)
+    }
+
     /// Waits until a worker holds a job and has given a sign of life.
     pub(super) async fn holds(&self, sealed: &Sealed, worker: &str) -> Result<(), Failure> {
         let job = &sealed.payload().payload_id;
@@ -343,10 +348,13 @@ fn nats(program: &Path, dir: &Path) -> Result<(Process, String), Failure> {
         .arg(dir.join("nats"))
         .arg("--ports_file_dir")
         .arg(dir);
+    let log_file = dir.join("nats.log");
+    let log = std::fs::File::create(&log_file)
+        .map_err(|error| Failure::io(ErrorCode::Internal, "cannot make a file", &error))?;
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    let child = command.stderr(Stdio::null()).spawn();
+    let child = command.stderr(log).spawn();
     let fix = "install it (Debian: nats-server), or name it with --nats-server";
-    let process = Process(child.map_err(|error| missing(program, fix, &error))?);
+    let mut process = Process(child.map_err(|error| missing(program, fix, &error))?);
     let file: PathBuf = dir.join(format!("nats-server_{}.ports", process.0.id()));
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
@@ -354,6 +362,12 @@ fn nats(program: &Path, dir: &Path) -> Result<(Process, String), Failure> {
         let said: Value = serde_json::from_str(&text).unwrap_or_default();
         if let Some(url) = said["nats"][0].as_str() {
             return Ok((process, url.to_owned()));
+        }
+        if let Ok(Some(status)) = process.0.try_wait() {
+            let log = std::fs::read_to_string(&log_file).unwrap_or_default();
+            let last = log.lines().last().unwrap_or_default();
+            let message = format!("`{}` ended ({status}): {last}", program.display());
+            return Err(Failure::new(ErrorCode::BackendUnavailable, message));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

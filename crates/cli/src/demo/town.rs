@@ -14,7 +14,7 @@ use cofferdam_fleet::model::{Enforcement, Settings};
 use cofferdam_store::DataDir;
 use serde_json::Value;
 
-use super::stage::{JOB_BOND, Process, STAKE, missing};
+use super::stage::{JOB_BOND, PATIENCE, Process, STAKE, missing};
 use crate::chain::bonds::{BondTerms, OnChain};
 use crate::failure::Failure;
 
@@ -127,8 +127,11 @@ fn own(dir: &Path) -> Result<(Process, String), Failure> {
     command.env_remove("COFFERDAM_CHAIN_RPC");
     let mut process = spoken(command, &program, "see what `cofferdam chain node` says")?;
     let url = process.0.stdout.take().and_then(|stdout| {
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).ok()?;
+        let line = in_time(move || {
+            let mut line = String::new();
+            BufReader::new(stdout).read_line(&mut line).ok()?;
+            Some(line)
+        })?;
         let told: Value = serde_json::from_str(&line).ok()?;
         Some(told["url"].as_str()?.to_owned())
     });
@@ -153,6 +156,13 @@ fn spoken(mut command: Command, program: &Path, fix: &str) -> Result<Process, Fa
     ))
 }
 
+/// A program that the user names may say nothing for ever.
+fn in_time<T: Send + 'static>(read: impl FnOnce() -> Option<T> + Send + 'static) -> Option<T> {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(read()));
+    told.recv_timeout(PATIENCE).ok().flatten()
+}
+
 fn silent(program: &Path) -> Failure {
     let message = format!("`{}` does not say where it listens", program.display());
     Failure::new(ErrorCode::BackendUnavailable, message)
@@ -160,15 +170,17 @@ fn silent(program: &Path) -> Failure {
 
 fn listening(anvil: &mut Process) -> Option<String> {
     let mut lines = BufReader::new(anvil.0.stdout.take()?);
-    let port = loop {
-        let mut line = String::new();
-        if lines.read_line(&mut line).ok()? == 0 {
-            return None;
+    let (port, mut lines) = in_time(move || {
+        loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            if let Some(place) = line.trim().strip_prefix("Listening on ") {
+                return Some((place.to_owned(), lines));
+            }
         }
-        if let Some(place) = line.trim().strip_prefix("Listening on ") {
-            break place.to_owned();
-        }
-    };
+    })?;
     // It writes a line for each question, and stops when nobody reads them.
     std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
     Some(format!("http://{port}"))

@@ -21,8 +21,14 @@ use crate::failure::Failure;
 use crate::history;
 use crate::keys;
 
-/// The settings of a new fleet. Where no contract is named it is one on a chain of the fleet's own, which begins here.
-pub(super) fn enforcement(args: &PublicArgs, places: &Places) -> Result<Enforcement, Failure> {
+/// Who enforces the rules from now on; nothing where nobody said. Where no contract is named it is one on a chain of the fleet's own, which begins here.
+pub(super) fn enforcement(
+    args: &PublicArgs,
+    places: &Places,
+) -> Result<Option<Enforcement>, Failure> {
+    let Some(wanted) = args.enforcement else {
+        return Ok(None);
+    };
     let job_bond = args.job_bond.unwrap_or(args.minimum_bond);
     if job_bond > args.minimum_bond {
         let fix = "is more than a worker has to have; raise --minimum-bond, or lower it";
@@ -32,8 +38,8 @@ pub(super) fn enforcement(args: &PublicArgs, places: &Places) -> Result<Enforcem
             fix,
         ));
     }
-    let (chain_id, contract) = match (args.enforcement, args.contract, args.chain_id) {
-        (EnforcementArg::Local, _, _) => return Ok(Enforcement::Local),
+    let (chain_id, contract) = match (wanted, args.contract, args.chain_id) {
+        (EnforcementArg::Local, _, _) => return Ok(Some(Enforcement::Local)),
         (EnforcementArg::Public, Some(contract), Some(chain_id)) => (chain_id, contract),
         (EnforcementArg::Public, _, _) => {
             let own = Place::of(None, places, Beginning::Wanted)?;
@@ -41,12 +47,12 @@ pub(super) fn enforcement(args: &PublicArgs, places: &Places) -> Result<Enforcem
             (place.chain, place.contract)
         }
     };
-    Ok(Enforcement::Public {
+    Ok(Some(Enforcement::Public {
         chain_id,
         contract: contract.to_string(),
         minimum_bond: args.minimum_bond.to_string(),
         job_bond: job_bond.to_string(),
-    })
+    }))
 }
 
 /// What a coordinator settles with; nothing where the fleet enforces its rules itself. Begins to settle.

@@ -34,7 +34,7 @@ pub(crate) fn submit(args: &SubmitArgs, url: &str, places: &Places) -> Result<Ex
     let trust = trust(args.to_fleet.trusted.as_deref())?;
     let audited = is_audited(args.to_fleet.audit_rate, &sealed)?;
     runtime()?.block_on(async {
-        let fleet = connected(url, &args.to_fleet.way, places, None).await?;
+        let fleet = connected(url, &args.to_fleet.way, places).await?;
         let class = Class::of(&sealed, execute::backend(None, &sealed, None));
         warn_of_few(&fleet, &class, args.to_fleet.replicas).await?;
         let accepted = fleet

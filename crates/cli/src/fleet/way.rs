@@ -25,11 +25,22 @@ pub(super) async fn connected(
     url: &str,
     way: &NatsArgs,
     places: &Places,
-    wanted: Option<Settings>,
 ) -> Result<Fleet, Failure> {
     policy::refuse(policy::in_force(places)?, [Deed::Daemon(url)])?;
     let _waiting = Waiting::on("connecting to the fleet");
-    Ok(Fleet::connect(&address(url, way), wanted).await?)
+    Ok(Fleet::connect(&address(url, way), None).await?)
+}
+
+/// The same, and changes what holds for it.
+pub(super) async fn changed(
+    url: &str,
+    way: &NatsArgs,
+    places: &Places,
+    change: impl FnOnce(&mut Settings),
+) -> Result<Fleet, Failure> {
+    policy::refuse(policy::in_force(places)?, [Deed::Daemon(url)])?;
+    let _waiting = Waiting::on("connecting to the fleet");
+    Ok(Fleet::changed(&address(url, way), change).await?)
 }
 
 pub(crate) fn address(url: &str, way: &NatsArgs) -> Address {

@@ -74,7 +74,7 @@ pub(crate) fn worker(args: &WorkerArgs, places: Places) -> Result<ExitCode, Fail
         std::thread::park();
     });
     runtime()?.block_on(async {
-        let fleet = connected(&args.server.nats, &args.server.way, &places, None).await?;
+        let fleet = connected(&args.server.nats, &args.server.way, &places).await?;
         let executor = Arc::new(Here {
             workplace,
             name: args.name.clone(),
@@ -336,6 +336,7 @@ impl Here {
             recording.kind = RunKind::Payload;
             recording.payload = Some(sealed.json().clone());
         }
+        let kept_in = recording.as_ref().map(|recording| recording.dir.clone());
         let (mut envelope, record) = execute::answer(
             sealed,
             (execute::place(backend, None), &self.network),
@@ -351,7 +352,7 @@ impl Here {
             recording,
         )?;
         receipt::sign(sealed, &mut envelope, &self.key.0)?;
-        history::afterwards(&record, Some(&self.dir), &settings);
+        history::afterwards(&record, kept_in.as_ref(), &settings);
         Ok((signed(envelope)?, record))
     }
 }

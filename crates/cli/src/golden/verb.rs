@@ -178,7 +178,7 @@ impl<'a> Stage<'a> {
             Ending::Stopped(StopCause::Canceled) => return Ok(None),
             Ending::NeverStarted(failure) => {
                 let message = format!("{}: {}", case.name, failure.message);
-                return Err(Failure::new(ErrorCode::SandboxSetupFailed, message));
+                return Err(Failure::new(failure.code(), message));
             }
             Ending::Exited { .. } | Ending::Signaled { .. } | Ending::Stopped(_) => {}
         }

@@ -160,9 +160,8 @@ fn table(merged: &Merged, rows: &[Row]) -> String {
         text.push('\n');
     }
     for violation in rows.iter().filter_map(|row| row.violation.as_ref()) {
-        text.push_str(&failure::visible(&format!("\n{violation}")));
-    }
-    if rows.iter().any(|row| row.violation.is_some()) {
+        text.push('\n');
+        text.push_str(&failure::visible(&violation.to_string()));
         text.push('\n');
     }
     text
@@ -196,5 +195,12 @@ mod tests {
             "{shown}"
         );
         assert_eq!(shown.matches("mode local-only, rule").count(), 1, "{shown}");
+        // A line of its own, below the table.
+        let last = shown
+            .strip_suffix('\n')
+            .and_then(|shown| shown.rsplit_once("\n\n"));
+        let is_alone =
+            |line: &str| line.starts_with("mode local-only, rule") && !line.contains(['\n', '\\']);
+        assert!(last.is_some_and(|(_, last)| is_alone(last)), "{shown}");
     }
 }

@@ -13,7 +13,7 @@ use ignore::WalkBuilder;
 use serde_json::{Map, Value, json};
 
 use super::events::Events;
-use super::{Server, ended_with_us, said, unreachable};
+use super::{BREATHING, Patience, Server, ended_with_us, said, unreachable};
 use crate::arguments::LimitArgs;
 use crate::arguments::remote::{ProjectArgs, RemoteAction, ServerArgs};
 use crate::failure::Failure;
@@ -33,7 +33,8 @@ pub(super) fn submit(
     let server = Server::new(server)?;
     let boundary = boundary(&archive);
     let kind = format!("multipart/form-data; boundary={boundary}");
-    let run = server.send("/v1/runs", &kind, body(&boundary, &request, &archive))?;
+    let bytes = body(&boundary, &request, &archive);
+    let run = server.send("/v1/runs", &kind, bytes, Patience::Quiet(BREATHING))?;
     drop(archive);
     let id = run["run_id"].as_str().unwrap_or_default().to_owned();
     let run = ended_with_us(&server, &id, &cancel, || follow(&server, &id, args))?;

@@ -153,8 +153,14 @@ fn line(tag: ChangeTag, text: &str) -> DiffLine {
 mod tests {
     use super::*;
 
+    /// No pause of a busy machine is too slow for it.
+    const PATIENT: Bounds = Bounds {
+        time: Duration::from_secs(3600),
+        ..Bounds::USUAL
+    };
+
     fn diff(a: &[u8], b: &[u8]) -> StreamDiff {
-        compare(a, b, 1, Bounds::USUAL)
+        compare(a, b, 1, PATIENT)
     }
 
     fn shown(diff: &StreamDiff) -> Vec<String> {

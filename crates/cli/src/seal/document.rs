@@ -1,4 +1,4 @@
-//! Reads the JSON documents that people name on the command line: bounded, whatever is behind the name. It does not look into them.
+//! Reads the documents that people name on the command line, JSON and source code: bounded, whatever is behind the name. It does not look into them.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};

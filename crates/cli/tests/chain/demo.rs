@@ -16,6 +16,8 @@ fn played(enforcement: &str, anvil: Option<PathBuf>) {
     }
     let mut command = desk.command();
     command.args(["demo", "--json", "--enforcement", enforcement]);
+    // Nobody but the one that is frozen may be silent so long, also on a machine that does much else.
+    command.args(["--heartbeat-timeout", "10s"]);
     if let Some(anvil) = anvil {
         command.arg("--anvil").arg(anvil);
     }

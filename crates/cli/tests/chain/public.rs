@@ -83,6 +83,56 @@ fn shell(id: &str, script: &str) -> Value {
 }
 
 #[test]
+fn nobody_can_put_the_bond_of_another_at_stake() {
+    let Some(town) = Town::new(desk!()) else {
+        return;
+    };
+    let Some(nats) = Nats::start() else { return };
+    let field = Field { town, nats };
+    let (url, rpc) = (field.nats.url(), field.town.anvil.url());
+    let contract = field.town.contract.to_string();
+    let init = ["fleet", "--nats", &url, "init", "--grace", "1s"];
+    let times = ["--heartbeat-timeout", "8s", "--max-starts", "1"];
+    let public = ["--enforcement", "public", "--contract", &contract];
+    let chain = ["--chain-id", "31337", "--minimum-bond", "100wei"];
+    field
+        .town
+        .desk
+        .ok(&[&init[..], &times, &public, &chain].concat());
+    field.town.desk.ok(&["keys", "generate", "worker-owner"]);
+    field
+        .town
+        .told(3, &["stake", "200wei", "--worker", "owner"]);
+    let coordinate = ["fleet", "--nats", &url, "coordinate", "--chain-rpc", &rpc];
+    let _coordinator = field.start(&[&coordinate[..], &["--confirmations", "1"]].concat());
+    // It names the account of another, takes work and falls silent.
+    let bond = key(3);
+    let thief = field.worker("thief", Some(&bond));
+    let payload = field.town.desk.seal("p.json", &shell("STOLEN", "sleep 30"));
+    assert_eq!(field.submit(&payload, &[]).0, 0);
+    until("it has given signs of life", || {
+        let about = field.fleet(&["jobs", "STOLEN", "--json"]);
+        about["claims"][0][1]["state"]["held"]["beats"].as_u64() >= Some(2)
+    });
+    drop(thief);
+    until("it is held to account", || {
+        field.fleet(&["jobs", "STOLEN", "--json"])["job"]["settled"] == true
+    });
+    let (_, ledger) = field
+        .town
+        .desk
+        .json(&format!("ledger --nats {url} show --json"));
+    assert_eq!(
+        ledger["workers"]["thief"]["offences"]["STALL"], 1,
+        "{ledger}"
+    );
+    let settlements = field.town.told(1, &["settlements"]);
+    assert_eq!(settlements["settlements"], json!([]), "{settlements}");
+    let account = field.town.ledger().account(bond.address()).unwrap();
+    assert_eq!((account.stake_wei, account.locked_wei), (200, 0));
+}
+
+#[test]
 fn on_a_public_fleet_only_a_bond_counts_reputation_is_on_the_chain_and_network_takes_the_contracts_word()
  {
     let Some(town) = Town::new(desk!()) else {

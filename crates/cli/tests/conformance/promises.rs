@@ -108,7 +108,7 @@ pub(crate) const PROMISES: &[Promise] = &[
     Promise {
         name: "partial output survives",
         limit: None,
-        flags: &["--timeout", "1s"],
+        flags: &["--timeout", "5s"],
         attack: Attack::Shell("echo part; sleep 60"),
         is_kept: |run| stopped(run, "wall_time", 124) && run.out() == "part\n",
     },

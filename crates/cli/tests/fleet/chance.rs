@@ -31,7 +31,7 @@ fn one_round(mut chance: Chance) -> bool {
     let rules = json!({"actions": {"STALL": free, "CRASH": free}}).to_string();
     let rules = desk.write("rules.json", rules);
     let more = ["--max-starts", "50", "--rules", rules.to_str().unwrap()];
-    let Some(mut field) = Field::new(desk, "2500ms", &more) else {
+    let Some(mut field) = Field::new(desk, "5s", &more) else {
         return false;
     };
     let mut workers = NAMES.map(|name| Some(field.worker(name)));
@@ -59,7 +59,7 @@ fn one_round(mut chance: Chance) -> bool {
             1 => {
                 if let Some(worker) = &workers[place] {
                     worker.signal(Signal::STOP);
-                    std::thread::sleep(chance.moment(4000));
+                    std::thread::sleep(chance.moment(8000));
                     worker.signal(Signal::CONT);
                 }
             }

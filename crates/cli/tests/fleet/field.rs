@@ -11,7 +11,10 @@ use cofferdam_testkit::shape;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How long a worker may be silent: longer than it is on a machine that does much else. Work that a test looks at while it is done takes longer than this.
+pub(crate) const SILENCE: &str = "8s";
 
 /// A process that goes with the test.
 pub(crate) struct Guest(pub(crate) Child);

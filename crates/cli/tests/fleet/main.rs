@@ -24,7 +24,7 @@ use cofferdam_testkit::nats::Nats;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use field::{Field, Guest, shell};
+use field::{Field, Guest, SILENCE, shell};
 
 fn ended(told: &Value) -> (&str, Vec<&str>) {
     let workers = told["end"]["workers"].as_array().unwrap();
@@ -96,14 +96,14 @@ fn two_workers_run_a_payload_their_signed_answers_are_compared_and_sigterm_drain
 
 #[test]
 fn work_of_a_worker_that_is_killed_is_done_by_another_and_the_dead_one_is_held_to_account() {
-    let Some(field) = Field::new(desk!(), "2500ms", &[]) else {
+    let Some(field) = Field::new(desk!(), SILENCE, &[]) else {
         return;
     };
     let first = field.worker("w1");
     field.ready(1);
     let payload = field
         .desk
-        .seal("p.json", &shell("KILLED", "sleep 3; echo done"));
+        .seal("p.json", &shell("KILLED", "sleep 15; echo done"));
     let mut waiting = field.submit(&payload, &["--wait"]);
     let waiting = waiting
         .stdout(Stdio::piped())
@@ -135,14 +135,14 @@ fn work_of_a_worker_that_is_killed_is_done_by_another_and_the_dead_one_is_held_t
 
 #[test]
 fn a_worker_that_was_stopped_past_its_time_finds_that_another_has_answered() {
-    let Some(field) = Field::new(desk!(), "2500ms", &[]) else {
+    let Some(field) = Field::new(desk!(), SILENCE, &[]) else {
         return;
     };
     let stopped = field.worker("w1");
     field.ready(1);
     let payload = field
         .desk
-        .seal("p.json", &shell("STOPPED", "sleep 2; echo done"));
+        .seal("p.json", &shell("STOPPED", "sleep 15; echo done"));
     assert_eq!(code(&field.submit(&payload, &[]).output().unwrap()), 0);
     field.until("it runs", || {
         field.holder("STOPPED").as_deref() == Some("w1")
@@ -174,14 +174,14 @@ fn a_worker_that_was_stopped_past_its_time_finds_that_another_has_answered() {
 
 #[test]
 fn a_server_that_dies_and_a_submitter_that_dies_lose_nothing() {
-    let Some(mut field) = Field::new(desk!(), "2500ms", &["--max-starts", "20"]) else {
+    let Some(mut field) = Field::new(desk!(), SILENCE, &["--max-starts", "20"]) else {
         return;
     };
     let _workers = ["w1", "w2", "w3"].map(|name| field.worker(name));
     field.ready(3);
     let payload = field
         .desk
-        .seal("p.json", &shell("LIVES", "sleep 2; echo done"));
+        .seal("p.json", &shell("LIVES", "sleep 15; echo done"));
     let mut submitter = field.submit(&payload, &["--wait"]);
     let submitter = Guest(
         submitter
@@ -218,6 +218,25 @@ fn a_server_that_dies_and_a_submitter_that_dies_lose_nothing() {
         about["job"]["end"]["outcome"] == "agreed" && about["job"]["settled"] == true
     };
     field.until("it is decided", agreed);
+}
+
+#[test]
+fn what_is_not_said_again_stays_as_it_is() {
+    let desk = desk!();
+    let rules = json!({"actions": {"STALL": {"quarantine_seconds": 7}}}).to_string();
+    let rules = desk.write("rules.json", rules);
+    let more = ["--max-starts", "5", "--rules", rules.to_str().unwrap()];
+    let Some(field) = Field::new(desk, SILENCE, &more) else {
+        return;
+    };
+    let settings = field.fleet(&["init", "--json"]);
+    assert_eq!(settings["max_starts"], 5, "{settings}");
+    let mut changed = settings.clone();
+    changed["grace_ms"] = json!(9000);
+    assert_ne!(changed, settings);
+    assert_eq!(field.fleet(&["init", "--grace", "9s", "--json"]), changed);
+    assert_eq!(field.fleet(&["init", "--json"]), changed);
+    assert!(changed["rules"].to_string().contains("7"), "{changed}");
 }
 
 #[test]

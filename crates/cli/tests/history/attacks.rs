@@ -15,7 +15,7 @@ fn files_that_are_not_kept_do_not_hold_a_run_up() {
     let given = format!("{}:rw", dir.display());
     let ran = host.run(["run", "--workspace", &given, "--", "sh", "-c", script]);
     ran.assert_success();
-    assert!(ran.wall < Duration::from_secs(18), "{ran:#?}");
+    assert!(ran.wall < Duration::from_secs(90), "{ran:#?}");
     let shown = told(&host, &["runs", "show", "latest", "--json"]);
     let left_out = shown["left_out"].to_string();
     assert!(left_out.contains("took too long"), "{left_out}");

@@ -27,7 +27,7 @@ fn every_filter_finds_its_runs_and_no_other() {
         "exit 0",
     );
     ran(&host, &["--tag", "n=b", "--tag", "branch=x"], "exit 3");
-    ran(&host, &["--tag", "n=c", "--timeout", "600ms"], "sleep 60");
+    ran(&host, &["--tag", "n=c", "--timeout", "8s"], "sleep 60");
     let flood = &["--tag", "n=d", "--output-limit", "1k"];
     ran(&host, flood, "yes");
     let files = &["--tag", "n=e", "--workspace", &workspace, "--parent", &a];
@@ -63,8 +63,8 @@ fn every_filter_finds_its_runs_and_no_other() {
         (&["--backend", "native"], "gfedcba"),
         (&["--backend", "elsewhere"], ""),
         (&["--parent", &a], "e"),
-        (&["--longer-than", "500ms"], "c"),
-        (&["--shorter-than", "500ms", "--status", "timeout"], ""),
+        (&["--longer-than", "7s"], "c"),
+        (&["--shorter-than", "7s", "--status", "timeout"], ""),
         (&["--with-artifacts"], "e"),
         (&["--without-artifacts", "--status", "success"], "a"),
         (&["--since", "1h"], "gfedcba"),

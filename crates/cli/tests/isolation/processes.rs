@@ -84,7 +84,7 @@ fn a_program_deaf_to_all_signals_is_stopped() {
             .launch([
                 "run",
                 "--timeout",
-                "300ms",
+                "5s",
                 "--mount",
                 &tree.mount(),
                 "--",
@@ -111,7 +111,7 @@ fn the_run_ends_with_its_first_process() {
             .launch([
                 "run",
                 "--timeout",
-                "8s",
+                "50s",
                 "--",
                 "sh",
                 "-c",
@@ -125,7 +125,7 @@ fn the_run_ends_with_its_first_process() {
             ("done\n", "exited"),
             "{way:?}: {run:#?}"
         );
-        assert!(run.wall.as_secs() < 4, "{way:?}: {run:#?}");
+        assert!(run.wall.as_secs() < 30, "{way:?}: {run:#?}");
     }
 }
 

@@ -23,11 +23,19 @@ fn kill_after(host: &Host, way: Way, args: &[&str], delay: Duration) {
     drop(run);
 }
 
+/// So that as many steps as there are runs cover the whole life of one, however fast this machine is now.
+fn step_for(host: &Host, way: Way, least: Duration, runs: u32) -> Duration {
+    let whole = host.launch(["run", "--", "true"]).way(way).finish().wall;
+    let whole = whole.min(Duration::from_millis(300));
+    least.max(whole * 3 / 2 / runs)
+}
+
 /// Every moment from before the first system call until after the program has started.
 #[track_caller]
 fn assert_nothing_is_left(args: &[&str], step: Duration, runs: u32) {
     let host = host!();
     for way in Way::all() {
+        let step = step_for(&host, way, step, runs);
         for n in 0..runs {
             kill_after(&host, way, args, step * n);
         }
@@ -54,6 +62,7 @@ fn a_kill_at_any_moment_leaves_nothing_of_a_run_with_a_workspace() {
     let host = host!();
     for way in Way::all() {
         let dir = host.workspace(way);
+        let step = step_for(&host, way, Duration::from_micros(150), 60);
         for (n, access) in (0..60_u32).zip(["rw", "cow", "ro"].into_iter().cycle()) {
             let given = format!("{}:{access}", dir.display());
             kill_after(
@@ -69,7 +78,7 @@ fn a_kill_at_any_moment_leaves_nothing_of_a_run_with_a_workspace() {
                     "sleep",
                     "60",
                 ],
-                Duration::from_micros(150) * n,
+                step * n,
             );
         }
         host.assert_clean();

@@ -69,7 +69,7 @@ import os, time
 try: os.sched_setaffinity(0, range(64)); print('widened')
 except OSError as error: print(error.errno)
 os.fork(); os.fork()
-end = time.monotonic() + 1
+end = time.monotonic() + 3
 while time.monotonic() < end: pass
 while True:
     try: os.wait()
@@ -84,7 +84,7 @@ while True:
         run.assert_success();
         assert!(!run.out().contains("widened"), "{way:?}: {run:#?}");
         assert!(
-            run.usage("cpu_ms") < 1300.0,
+            run.usage("cpu_ms") < 4500.0,
             "{way:?}: more than one CPU: {run:#?}"
         );
     }

@@ -35,7 +35,9 @@ fn multiply(host: &Host, way: Way, attack: &[&str], timeout: &str) -> Finished {
 fn assert_contained(attack: &str) {
     let host = host!(Need::Gcc);
     for way in Way::all() {
-        let run = multiply(&host, way, &[attack], "700ms");
+        // Where the kernel tells of it, nobody waits for this.
+        let timeout = if way.has_cgroups() { "60s" } else { "700ms" };
+        let run = multiply(&host, way, &[attack], timeout);
         if way.has_cgroups() {
             run.assert_stopped("processes", 137, DETAIL);
         } else {
@@ -66,13 +68,13 @@ fn a_zombie_bomb_is_contained() {
 fn exactly_as_many_processes_as_allowed_can_live() {
     let host = host!(Need::Gcc);
     for way in Way::all() {
-        let at_the_limit = multiply(&host, way, &["count", "19"], "500ms");
+        let at_the_limit = multiply(&host, way, &["count", "19"], "60s");
         assert_eq!(
-            (at_the_limit.ending(), at_the_limit.out().as_str()),
-            ("wall_time", "made 19\n"),
+            (at_the_limit.code(), at_the_limit.out().as_str()),
+            (0, "made 19\n"),
             "{way:?}"
         );
-        let beyond = multiply(&host, way, &["count", "25"], "500ms");
+        let beyond = multiply(&host, way, &["count", "25"], "60s");
         assert_eq!(beyond.out(), "made 19\n", "{way:?}");
     }
 }
@@ -110,12 +112,12 @@ fn two_runs_do_not_count_each_others_processes() {
             "--pids",
             "20",
             "--timeout",
-            "20s",
+            "120s",
             "--mount",
             &tree.mount(),
             "--",
             &tree.inside(),
-            "count",
+            "count_and_stay",
             "19",
         ];
         let mut first = host.launch(args).way(way).start();

@@ -8,7 +8,8 @@ use cofferdam_testkit::{Desk, desk};
 /// Two MiB, past the page cache.
 const WRITE: &str = "dd if=/dev/zero of=/work/file bs=256k count=8 oflag=direct";
 const READ: &str = "dd if=/work/file of=/dev/null bs=256k iflag=direct";
-const THROUGH_THE_CACHE: &str = "dd if=/dev/zero of=/work/file bs=256k count=8";
+/// So much that it would take half a minute if it were held.
+const THROUGH_THE_CACHE: &str = "dd if=/dev/zero of=/work/file bs=256k count=128";
 
 fn timed(desk: &Desk, flags: &str, command: &str) -> (f64, Value) {
     let line = format!("run --no-history --json --workspace job:rw {flags} -- {command}");
@@ -36,14 +37,14 @@ fn a_disk_is_written_and_read_no_faster_than_was_allowed() {
     assert_eq!(by, if is_v2() { "cgroup2" } else { "cgroup1-direct" });
     // Two MiB at one in a second; the first slice is free.
     assert!(
-        (1500.0..10_000.0).contains(&slow) && slow > free,
+        (1500.0..60_000.0).contains(&slow) && slow > free,
         "{slow} ms, {free} ms"
     );
     let (slow, by) = timed(&desk, "--io-read-bps 1m", READ);
     assert_eq!(by, if is_v2() { "cgroup2" } else { "cgroup1" });
-    assert!((1500.0..10_000.0).contains(&slow), "{slow} ms");
+    assert!((1500.0..60_000.0).contains(&slow), "{slow} ms");
     let (slow, _) = timed(&desk, "--io-write-iops 4", WRITE);
-    assert!((1000.0..10_000.0).contains(&slow), "{slow} ms");
+    assert!((1000.0..60_000.0).contains(&slow), "{slow} ms");
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn what_version_1_does_not_hold_is_not_claimed() {
     if !is_v2() {
         // Written through the page cache, at full speed; the record says that only direct writes are held.
         assert_eq!(by, "cgroup1-direct");
-        assert!(fast < 1500.0, "{fast} ms");
+        assert!(fast < 15_000.0, "{fast} ms");
     }
 }
 

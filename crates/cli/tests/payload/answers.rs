@@ -25,6 +25,33 @@ fn a_sum_is_a_success_with_its_log_and_its_proof() {
 }
 
 #[test]
+fn an_empty_variable_counts_as_unset() {
+    let desk = desk!();
+    let payload = desk.sealed(&sum());
+    let mut command = desk.command();
+    command.env("COFFERDAM_WORKER_ID", "").arg("execute");
+    let done = command.arg(payload).output().unwrap();
+    let (exit, envelope) = cofferdam_testkit::desk::json(&done);
+    assert_eq!((exit, &envelope["worker_id"]), (0, &json!("local")));
+}
+
+#[test]
+fn output_that_is_long_when_indented_makes_an_envelope_that_can_be_read() {
+    let desk = desk!();
+    let script = "awk 'BEGIN { for (i = 0; i < 55; i++) printf \"[\"; for (i = 0; i < 150000; i++) printf \"1,\"; printf \"1\"; for (i = 0; i < 55; i++) printf \"]\" }'";
+    let draft = with(
+        shell(script),
+        "expected_output_format",
+        json!({ "type": "array" }),
+    );
+    let envelope = desk.execute(&with(draft, "max_output_size_kb", 400));
+    assert_eq!(envelope["status"], "SUCCESS");
+    let (payload, written) = (desk.path("payload.json"), desk.path("envelope.json"));
+    let verified = desk.run(["verify".as_ref(), payload.as_os_str(), written.as_os_str()]);
+    assert_eq!(code(&verified), 0, "{}", stderr(&verified));
+}
+
+#[test]
 fn output_that_breaks_its_schema_is_malformed() {
     let desk = desk!();
     let mut draft = sum();
@@ -90,7 +117,7 @@ fn a_payload_gets_the_gpus_that_are_given_to_it_and_is_refused_otherwise() {
 fn a_person_who_ends_it_gets_an_answer_that_says_so() {
     let desk = desk!();
     let draft = with(
-        shell("echo begun; echo > /work/begun; exec sleep 30"),
+        shell("echo begun; echo > /work/begun; exec sleep 100"),
         "filesystem_write",
         true,
     );
@@ -106,8 +133,8 @@ fn a_person_who_ends_it_gets_an_answer_that_says_so() {
         .unwrap();
     let begun = Instant::now();
     while !job.join("begun").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(10));
-        std::thread::yield_now();
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
     }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

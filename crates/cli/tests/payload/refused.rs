@@ -66,7 +66,7 @@ fn what_cannot_be_read_is_said_and_never_waited_for() {
     let seal = |path: &Path| {
         let begun = Instant::now();
         let done = cofferdam(&["seal".as_ref(), path.as_ref()]);
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
         done
     };
     assert_refused(&seal(&large), "input.malformed_json");

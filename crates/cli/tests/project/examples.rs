@@ -34,6 +34,7 @@ fn the_step_of_the_workflow_builds_and_tests_and_leaves_junit() {
     let lines: Vec<&str> = steps
         .iter()
         .filter_map(|step| step["run"].as_str())
+        .filter(|line| line.contains("ci.sh"))
         .collect();
     assert_eq!(lines.len(), 1);
 

@@ -114,7 +114,7 @@ fn a_hanging_test_is_stopped_and_what_passed_before_it_is_told() {
         Way::Root,
         "test",
         &dir,
-        &["--json", "--timeout", "6s"],
+        &["--json", "--timeout", "25s"],
     );
     assert_eq!((ran.code(), counts(&ran)), (124, [1, 1, 0, 0]), "{ran:#?}");
     assert_eq!(ran.told()["verdict"], "stopped");

@@ -39,12 +39,12 @@ fn memory_processes_and_cpu_time_are_bounded() {
     assert!((2..=20).contains(&peak), "{peak}");
 
     let mut burner = script("while :; do :; done & while :; do :; done");
-    let limit = Duration::from_millis(300);
+    let limit = Duration::from_secs(1);
     burner.limits.cpu_time = Cap::AtMost(limit);
     let record = run(&daemon, burner);
     assert_eq!(record.ending, Ending::Stopped(StopCause::CpuTime { limit }));
     assert!(
-        (300.0..600.0).contains(&record.usage.cpu_ms),
+        (1000.0..20_000.0).contains(&record.usage.cpu_ms),
         "{:?}",
         record.usage
     );
@@ -55,12 +55,17 @@ fn a_program_whose_time_is_over_is_asked_and_then_ended_and_its_output_kept() {
     let Some(daemon) = Dockerd::start() else {
         return;
     };
-    let limit = Duration::from_millis(500);
+    let limit = Duration::from_secs(5);
     let cause = StopCause::WallTime { limit };
     let mut polite =
         script("trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.1; done");
     polite.limits.wall_time = Cap::AtMost(limit);
-    let record = run(&daemon, polite);
+    let patient = Settings {
+        grace: Duration::from_secs(30),
+        ..settings(&daemon)
+    };
+    let record = try_run(polite, &patient).unwrap();
+    daemon.assert_clean();
     assert_eq!(record.ending, Ending::Stopped(cause.clone()));
     assert_eq!(record.stdout.data, "hello\nbye\n");
 
@@ -72,7 +77,7 @@ fn a_program_whose_time_is_over_is_asked_and_then_ended_and_its_output_kept() {
     assert_eq!(record.ending, Ending::Stopped(cause));
     assert_eq!(record.stdout.data, "hello\n");
     assert!(
-        (1500.0..3000.0).contains(&record.usage.wall_ms),
+        (6000.0..60_000.0).contains(&record.usage.wall_ms),
         "{:?}",
         record.usage
     );
@@ -141,7 +146,7 @@ fn usage_is_the_kernels_also_where_only_the_daemon_can_read_it() {
     assert!(told.usage.cpu_ms > 50.0, "{:?}", told.usage);
     assert!(told.usage.memory_peak_bytes.is_some());
     let mut burner = script("while :; do :; done");
-    let limit = Duration::from_millis(300);
+    let limit = Duration::from_secs(1);
     burner.limits.cpu_time = Cap::AtMost(limit);
     let record = try_run(burner, &remote).unwrap();
     assert_eq!(record.ending, Ending::Stopped(StopCause::CpuTime { limit }));

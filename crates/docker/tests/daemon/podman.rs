@@ -67,7 +67,7 @@ fn a_podman_socket_does_the_same() {
         Ending::Stopped(StopCause::Memory { limit })
     );
     let mut late = script("echo hello; sleep 1000");
-    let limit = Duration::from_millis(500);
+    let limit = Duration::from_secs(5);
     late.limits.wall_time = Cap::AtMost(limit);
     let record = run(late);
     assert_eq!(

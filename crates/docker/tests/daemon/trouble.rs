@@ -196,7 +196,7 @@ fn a_daemon_that_never_answers_is_given_up_in_time() {
     };
     let begun = Instant::now();
     let error = try_run(request(&["true"]), &settings).unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(5), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{error}");
     assert!(
         error.to_string().contains("did not answer in time"),
         "{error}"

@@ -205,11 +205,11 @@ pub struct Directories {
 
 impl Directories {
     /// Must be made before the program can write.
-    pub fn of(request: &Request) -> Self {
-        Self {
-            growths: pipeline::growths(request),
+    pub fn of(request: &Request) -> Result<Self, EngineError> {
+        Ok(Self {
+            growths: pipeline::growths(request)?,
             limit: request.limits.disk,
-        }
+        })
     }
 
     /// Looks once, at most a few milliseconds long.

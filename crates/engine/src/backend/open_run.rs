@@ -247,7 +247,7 @@ pub struct Filling(Growth);
 impl Filling {
     /// `None` where nobody may look.
     pub fn new(path: &Path, limit: Bytes) -> Option<Self> {
-        Growth::new(path, limit).map(Self)
+        Growth::new(path, limit).ok().map(Self)
     }
 
     pub fn is_over(&mut self) -> bool {

@@ -11,6 +11,7 @@ use cofferdam_contract::units::Bytes;
 use cofferdam_sys::blueprint::{Blueprint, Isolation, NetworkNamespace, Routes};
 use cofferdam_sys::errand::Departure;
 use cofferdam_sys::program::Program;
+use cofferdam_sys::protocol::RESULT_FD;
 use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variants};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -168,7 +169,7 @@ struct Given {
 
 impl Given {
     fn file(&mut self, content: &[u8]) -> Result<OsString, EngineError> {
-        Ok(self.keep(outer::given(content)?))
+        self.keep(outer::given(content)?)
     }
 
     /// Our end, which never blocks, and the number of theirs.
@@ -176,13 +177,16 @@ impl Given {
         let failed = EngineError::system("make a pipe");
         let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(&failed)?;
         rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).map_err(&failed)?;
-        Ok((ours, self.keep(theirs)))
+        Ok((ours, self.keep(theirs)?))
     }
 
-    fn keep(&mut self, fd: OwnedFd) -> OsString {
+    /// Above the numbers that a program's own descriptors have: a caller may have left them free.
+    fn keep(&mut self, fd: OwnedFd) -> Result<OsString, EngineError> {
+        let failed = EngineError::system("keep a descriptor");
+        let fd = rustix::io::fcntl_dupfd_cloexec(&fd, RESULT_FD + 1).map_err(failed)?;
         let number = fd.as_raw_fd().to_string().into();
         self.fds.push(fd);
-        number
+        Ok(number)
     }
 }
 

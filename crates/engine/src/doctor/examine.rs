@@ -14,7 +14,7 @@ use super::trial::{Bench, Tried};
 use crate::error::EngineError;
 use crate::host::{Host, Privilege};
 
-/// Examines this host, in well under a second. Readable `cancel` ends the trial that is being made and makes all others short.
+/// Examines this host, in well under a second where everything works. Readable `cancel` ends the trial that is being made and makes all others short.
 pub fn examine(host: &Host, cancel: Option<BorrowedFd<'_>>) -> Report {
     let begun = Instant::now();
     let bench = Bench { host, cancel };

@@ -113,7 +113,8 @@ fn check(request: &Request, channel: Channel, host: &Host) -> Result<u32, Engine
         ));
     }
     let words = request.argv.iter().map(OsString::as_os_str);
-    let variables = request.env.iter().map(|(_, value)| value.as_os_str());
+    let variables = request.env.iter();
+    let variables = variables.flat_map(|(name, value)| [name.as_os_str(), value.as_os_str()]);
     let places = request
         .mounts
         .iter()

@@ -191,7 +191,11 @@ impl Trees {
             }
             Err(error) => Err(EngineError::Unavailable {
                 backend: "native",
-                why: format!("`{}` belongs to root and {error}", path.display()),
+                why: format!(
+                    "`{}` belongs to uid {} and {error}",
+                    path.display(),
+                    stat.st_uid
+                ),
                 fix: used.fix().to_owned(),
             }),
         }

@@ -121,12 +121,13 @@ pub(super) fn closing(record: &RunRecord, mut collected: Collected) -> Closing {
     }
 }
 
-/// As many as a record can hold: the program chose how long the names are.
+/// As many as a record can hold: the program chose how long the names are, and which characters take six bytes each there.
 fn bounded(changes: &[Change]) -> Vec<Change> {
     const MOST_BYTES: usize = 4 << 20;
-    let mut bytes = 0;
+    let mut bytes: usize = 0;
     let fits = |change: &&Change| {
-        bytes += change.path.len();
+        let written = serde_json::to_string(change).map_or(MOST_BYTES, |text| text.len());
+        bytes = bytes.saturating_add(written);
         bytes <= MOST_BYTES
     };
     changes.iter().take_while(fits).cloned().collect()

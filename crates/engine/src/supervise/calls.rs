@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use cofferdam_sys::seccomp::{self, Received};
+use rustix::io::Errno;
 
 use super::Supervisor;
 use crate::fixed::{Caller, Taken};
@@ -51,7 +52,7 @@ impl Supervisor<'_> {
                 let errno = seccomp::errno_for(call.number, self.run.terms.variants);
                 let _ = seccomp::respond(listener.as_fd(), call.id, errno);
             }
-            Ok(Received::Gone) => {}
+            Ok(Received::Gone) | Err(Errno::INTR | Errno::AGAIN) => {}
             // Nobody is left who could call.
             Err(_) => self.listener = None,
         }

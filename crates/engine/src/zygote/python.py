@@ -29,7 +29,6 @@ DOOR = 100
 # Our own pid namespace, to which we come back after each copy.
 HOME = 101
 MESSAGE = 1 << 18
-MAX_FDS = 8
 # Where in what comes with a sandbox: the door is first, the namespaces follow.
 PIDS, RULES = 3, 6
 
@@ -80,7 +79,7 @@ def message(kind, *values):
 
 def receive(door):
     while True:
-        data, fds, flags, _ = socket.recv_fds(door, MESSAGE, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        data, fds, flags, _ = socket.recv_fds(door, MESSAGE, numbers.get("most-fds", 1), socket.MSG_CMSG_CLOEXEC)
         if not data or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             os._exit(1)
         return data, fds

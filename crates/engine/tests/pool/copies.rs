@@ -2,15 +2,18 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use cofferdam_contract::io_rates::IoRates;
 use cofferdam_contract::limits::Limits;
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{Request, Workspace, WorkspaceAccess};
-use cofferdam_contract::units::{Bytes, Cap};
+use cofferdam_contract::units::{Bytes, Cap, CpuShare};
 use cofferdam_engine::pool::Private;
 
-use crate::place::{KNOWN, PYTHON_ENV, Place, ROOMY, assert_nothing_is_left, place, request};
+use crate::place::{
+    KNOWN, PYTHON_ENV, Place, ROOMY, assert_nothing_is_left, kill_and_wait, place, request,
+};
 
 pub(crate) fn python(limits: Limits) -> Request {
     Request {
@@ -34,7 +37,24 @@ fn both(place: &Place, script: &str, limits: &Limits) -> Result<[RunRecord; 2], 
     Ok([copied, place.run(None, cold)?])
 }
 
+/// Where an interpreter took too long, on a machine that has much else to do, runs start cold for some seconds.
 pub(crate) fn copied(
+    place: &Place,
+    script: &str,
+    request: Request,
+) -> Result<RunRecord, Box<dyn Error>> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let record = run_once(place, script, request.clone())?;
+        match record.isolation.get("start").map(String::as_str) {
+            Some("copy of a waiting python3") => return Ok(record),
+            None if Instant::now() < until => std::thread::sleep(Duration::from_millis(500)),
+            _ => return Err(format!("no copy: {record:?}").into()),
+        }
+    }
+}
+
+fn run_once(
     place: &Place,
     script: &str,
     mut request: Request,
@@ -43,10 +63,7 @@ pub(crate) fn copied(
     let workspace = seat.take_workspace().ok_or("no workspace")?;
     std::fs::write(workspace.path().join("main.py"), script)?;
     request.workspace = Some(writable(workspace.path()));
-    let record = place.run(Some(seat), request)?;
-    let start = record.isolation.get("start").map(String::as_str);
-    assert_eq!(start, Some("copy of a waiting python3"), "{record:?}");
-    Ok(record)
+    place.run(Some(seat), request)
 }
 
 fn writable(path: &Path) -> Workspace {
@@ -179,14 +196,17 @@ fn a_program_among_the_words_runs_as_a_cold_one_does() {
         "# -*- coding: latin-1 -*-\nprint('é')",
         "import os; print(sorted(os.listdir()))",
     ];
-    for (kind, program) in [PYTHON_ENV.as_slice(), &[]]
+    let kinds = [
+        ("python3", PYTHON_ENV.as_slice()),
+        ("python3", &[]),
+        ("/usr/bin/python3", &[]),
+    ];
+    for ((name, kind), program) in kinds
         .into_iter()
         .flat_map(|kind| programs.map(|program| (kind, program)))
     {
         let request = Request {
-            argv: ["python3", "-c", program, "-x", "two"]
-                .map(Into::into)
-                .to_vec(),
+            argv: [name, "-c", program, "-x", "two"].map(Into::into).to_vec(),
             env: kind
                 .iter()
                 .map(|(name, value)| (name.into(), value.into()))
@@ -319,6 +339,24 @@ fn limits_hold_for_copies() {
 }
 
 #[test]
+fn a_copy_enters_every_group_that_there_is() {
+    let place = place(ROOMY).unwrap();
+    let mut limits = Limits::DEFAULT;
+    limits.cpus = Cap::AtMost(CpuShare::from_milli(500).unwrap());
+    if place.host.cgroups.controllers().io {
+        limits.disk_io = Cap::AtMost(IoRates {
+            read_bps: Some(1 << 30),
+            ..IoRates::EMPTY
+        });
+    }
+    // With all of them, and the channel for the answer, the word to go brings as many descriptors as it ever does.
+    let script = "import os; os.write(3, b'answer'); print(open('/proc/self/cgroup').read().count('cofferdam-') > 0)";
+    let record = copied(&place, script, python(limits)).unwrap();
+    assert_eq!(record.stdout.data, "True\n", "{record:?}");
+    assert_eq!(record.result.unwrap().data, "answer");
+}
+
+#[test]
 fn a_copy_has_nothing_of_the_host_or_of_another() {
     let place = place(ROOMY).unwrap();
     let script = r#"
@@ -400,7 +438,7 @@ fn a_request_that_starts_python_another_way_is_started_cold() {
         |request: &mut Request| request.env.push(("LD_PRELOAD".into(), "x.so".into())),
         |request: &mut Request| drop(request.env.pop()),
         |request: &mut Request| request.argv.insert(1, "-O".into()),
-        |request: &mut Request| request.argv[0] = "/usr/bin/python3".into(),
+        |request: &mut Request| request.argv[0] = "/bin/python3".into(),
         |request: &mut Request| request.env.push(("PATH".into(), "/work:/usr/bin".into())),
     ];
     // One is there for the usual way.
@@ -433,8 +471,7 @@ fn an_interpreter_that_was_killed_costs_nothing_but_time() {
     for _ in 0..5 {
         // Whatever of it waits: the one that is copied, or a copy in its sandbox.
         for pid in waiting_pythons() {
-            let pid = rustix::process::Pid::from_raw(pid).unwrap();
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            kill_and_wait(&pid.to_string());
         }
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("main.py"), "print('ran')").unwrap();

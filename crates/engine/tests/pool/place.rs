@@ -29,7 +29,7 @@ pub(crate) fn place(bounds: PoolBounds) -> Result<Place, Box<dyn Error>> {
         Arc::clone(&host),
         data.clone(),
         bounds,
-        vec![python(), plain()],
+        vec![python(), Interpreter::python()],
     );
     Ok(Place {
         pool: pool.ok_or("no pool")?,
@@ -98,6 +98,21 @@ pub(crate) fn children() -> Vec<String> {
         .collect()
 }
 
+/// Kills a process, and returns when the kernel has ended it.
+pub(crate) fn kill_and_wait(pid: &str) {
+    let number = pid.parse().ok().and_then(rustix::process::Pid::from_raw);
+    let Some(number) = number else { return };
+    let _ = rustix::process::kill_process(number, rustix::process::Signal::KILL);
+    let is_ended = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z ") || stat.contains(") X "))
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_ended() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 pub(crate) fn assert_nothing_is_left(data: &DataDir) {
     assert_eq!(children(), Vec::<String>::new());
     if let Ok(entries) = std::fs::read_dir(data.work()) {
@@ -115,15 +130,6 @@ pub(crate) fn python() -> Interpreter {
             .to_vec(),
         preload: vec!["json".to_owned(), "random".to_owned()],
         scripts: vec![("/work/main.py".to_owned(), KNOWN.to_owned())],
-    }
-}
-
-/// For whoever names the program, and not the language.
-fn plain() -> Interpreter {
-    Interpreter {
-        env: Vec::new(),
-        scripts: Vec::new(),
-        ..python()
     }
 }
 

@@ -11,10 +11,10 @@ use super::{Case, Coordinator, Trust};
 use crate::cancel::CANCELED;
 use crate::error::FleetError;
 use crate::judge::{self, Rejection};
-use crate::model::{Advert, Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
+use crate::model::{Claim, ClaimState, Failure, FailureKind, Slot, SlotEnd, Work};
 use crate::names;
 use crate::store::{self, Seen};
-use crate::supervise::{Silent, Watched};
+use crate::supervise::{Silent, Watched, is_long_over};
 
 /// An answer that does not count and is nobody's fault, such as that of a worker that was put into quarantine meanwhile, is asked of another; but not for ever.
 const BLAMELESS_REPLACEMENTS: u32 = 16;
@@ -39,6 +39,9 @@ impl Coordinator {
         let claim: Option<Seen<Claim>> = store::get(&self.fleet.claims, &key).await?;
         if let Some(claim) = &claim {
             self.bind(case, &slot, &claim.value.state).await?;
+            if self.is_old(claim.written_at) {
+                store::swap(&self.fleet.claims, &key, &claim.value, claim.revision).await?;
+            }
         }
         let mut end = self.answered(case, &slot, claim.as_ref()).await?;
         if end.is_none()
@@ -107,18 +110,17 @@ impl Coordinator {
         let wanted = names::results_of(&case.record.job, slot.number);
         let mut from = 1;
         loop {
-            let asked = self.fleet.results.raw_message_builder();
-            let found = asked
-                .sequence(from)
-                .next_by_subject(wanted.as_str())
-                .send()
-                .await;
-            let message = match found {
+            let trouble = "cannot look for answers";
+            let asked = || {
+                let asked = self.fleet.results.raw_message_builder().sequence(from);
+                asked.next_by_subject(wanted.as_str()).send()
+            };
+            let message = match store::asked(trouble, asked).await? {
                 Ok(message) => message,
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
                     return Ok(None);
                 }
-                Err(error) => return Err(FleetError::talk("cannot look for answers")(error)),
+                Err(error) => return Err(FleetError::talk(trouble)(error)),
             };
             from = message.sequence.saturating_add(1);
             let subject = message.subject.to_string();
@@ -184,18 +186,13 @@ impl Coordinator {
     }
 
     pub(super) async fn key_of(&mut self, worker: &str) -> Result<Option<PublicKey>, FleetError> {
-        if let Trust::Listed(listed) = &self.trust {
-            let known = listed.iter().find(|(name, _)| name == worker);
-            return Ok(known.map(|(_, key)| *key));
+        if let Trust::Listed(_) = &self.trust {
+            return Ok(self.trust.listed(worker));
         }
         if let Some(key) = self.keys.get(worker) {
             return Ok(Some(*key));
         }
-        let advert = format!("worker.{}", names::token(worker));
-        let advert: Option<Seen<Advert>> = store::get(&self.fleet.workers, &advert).await?;
-        let offered = advert.map(|advert| advert.value.key);
-        let pinned = self.ledger.pinned(worker, offered.as_deref()).await?;
-        let key = pinned.and_then(|key| key.parse().ok());
+        let key = self.ledger.first_key(worker).await?;
         if let Some(key) = key {
             self.keys.insert(worker.to_owned(), key);
         }
@@ -213,6 +210,8 @@ impl Coordinator {
         let now = Instant::now();
         let job = case.record.job.clone();
         let is_late = Timestamp::now() > case.record.deadline;
+        let limit = case.sealed.payload().limits.wall_time;
+        let is_held_too_long = is_long_over(case.record.deadline, limit, Timestamp::now());
         let claim = match claim {
             Some(claim) => claim,
             None if is_late => {
@@ -260,10 +259,18 @@ impl Coordinator {
                 )
                 .await
             }
-            ClaimState::Held { .. } => match overdue {
+            ClaimState::Held { worker, .. } => match overdue {
                 Some(silent) => {
                     self.blame(case, slot, &silent);
                     self.revoke(case, slot, &key, claim, &silent).await
+                }
+                // A front door looks after the end of what it was asked by itself.
+                None if is_held_too_long && case.record.request.is_none() => {
+                    let reason = format!("its deadline passed while {worker} had it");
+                    let reason = told(&reason, &claim.value.failures);
+                    let revision = Some(claim.revision);
+                    self.bury(case, slot, &key, claim.value.clone(), revision, reason)
+                        .await
                 }
                 None => Ok(None),
             },
@@ -372,7 +379,13 @@ impl Coordinator {
     }
 
     /// Asks another worker, as often as that is done.
-    fn replace(&self, case: &mut Case<'_>, slot: &Slot, offender: &str, offence: Option<Offence>) {
+    pub(super) fn replace(
+        &self,
+        case: &mut Case<'_>,
+        slot: &Slot,
+        offender: &str,
+        offence: Option<Offence>,
+    ) {
         let of_kind = |slot: &&Slot| match &slot.end {
             Some(SlotEnd::Rejected { offence: known, .. }) => known.is_some() == offence.is_some(),
             Some(SlotEnd::Valid { .. } | SlotEnd::Dead { .. } | SlotEnd::Abandoned) | None => false,

@@ -27,35 +27,67 @@ impl Coordinator {
             return Ok(());
         }
         let mut given = Vec::new();
-        for slot in &case.record.slots {
+        let mut gone = Vec::new();
+        for (index, slot) in case.record.slots.iter().enumerate() {
             if let Some(SlotEnd::Valid {
                 worker, sequence, ..
             }) = &slot.end
             {
-                let published = self.published_at(*sequence).await?;
-                let bytes = self.fleet.fetch(&published.envelope).await?;
-                let envelope =
-                    ResultEnvelope::parse(&bytes).map_err(|found| FleetError::Damaged {
-                        what: format!("the answer {sequence}"),
-                        why: found.to_string(),
-                    })?;
-                let beside = match &published.more {
-                    Some(more) if case.record.slots.len() > 1 => {
-                        let more = self.fleet.fetch_at_most(more, LARGEST_RECORD).await?;
-                        Some(Beside::of(&more))
+                match self.given(case, slot.number, worker, *sequence).await {
+                    Ok(one) => given.push(one),
+                    Err(error @ FleetError::Damaged { .. }) => {
+                        gone.push((index, worker.clone(), error.to_string()));
                     }
-                    Some(_) | None => None,
-                };
-                given.push(Given {
-                    slot: slot.number,
-                    worker: worker.clone(),
-                    envelope,
-                    beside,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if gone.is_empty() {
+            decide(case, &given);
+        }
+        // It counted when it came; whoever made away with it since, it is asked of another.
+        for (index, worker, evidence) in gone {
+            let Some(slot) = case.record.slots.get(index).cloned() else {
+                continue;
+            };
+            self.replace(case, &slot, &worker, None);
+            if let Some(slot) = case.record.slots.get_mut(index) {
+                slot.end = Some(SlotEnd::Rejected {
+                    worker,
+                    offence: None,
+                    evidence: super::shortened(evidence),
                 });
             }
         }
-        decide(case, &given);
         Ok(())
+    }
+
+    async fn given(
+        &self,
+        case: &Case<'_>,
+        slot: u32,
+        worker: &str,
+        sequence: u64,
+    ) -> Result<Given, FleetError> {
+        let published = self.published_at(sequence).await?;
+        let bytes = self.fleet.fetch(&published.envelope).await?;
+        let envelope = ResultEnvelope::parse(&bytes).map_err(|found| FleetError::Damaged {
+            what: format!("the answer {sequence}"),
+            why: found.to_string(),
+        })?;
+        let beside = match &published.more {
+            Some(more) if case.record.slots.len() > 1 => {
+                let more = self.fleet.fetch_at_most(more, LARGEST_RECORD).await?;
+                Some(Beside::of(&more))
+            }
+            Some(_) | None => None,
+        };
+        Ok(Given {
+            slot,
+            worker: worker.to_owned(),
+            envelope,
+            beside,
+        })
     }
 }
 

@@ -1,20 +1,21 @@
 //! One piece of work, from the queue to its answer: claimed, run under signs of life, answered once, acknowledged last. Whatever happens before that, the queue gives it to somebody.
 
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{AckKind, Message};
 use cofferdam_contract::seal::Sealed;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 
+use super::answer::Untaken;
 use super::take::{Step, Taker, consider};
 use super::{Brought, Refusal, Shared, Whose};
-use crate::carry::LARGEST_REQUEST;
+use crate::carry::{LARGEST, LARGEST_REQUEST};
 use crate::coordinator::told;
 use crate::error::FleetError;
-use crate::judge;
 use crate::model::{Carried, Claim, ClaimState, Event, FailureKind, Work};
 use crate::names;
 use crate::queue::scope_of;
@@ -24,15 +25,13 @@ use crate::store::{self, Seen};
 const AGAIN: Duration = Duration::from_millis(200);
 /// Before work that is for somebody else is offered again.
 const LATER: Duration = Duration::from_millis(300);
-
-/// What a message has besides its contents and its id.
-const HEADERS: usize = 64;
+const ACKNOWLEDGING: &str = "cannot acknowledge";
 
 /// True where an answer was given. Trouble is not told: the queue offers the work again.
 pub(super) async fn attempt(shared: Arc<Shared>, message: Message) -> bool {
     let Ok(work) = serde_json::from_slice::<Work>(&message.payload) else {
         // Nothing can be made of it, by anybody.
-        let _ = message.ack_with(AckKind::Term).await;
+        let _ = store::within(ACKNOWLEDGING, message.ack_with(AckKind::Term)).await;
         return false;
     };
     let place = (work.job.clone(), work.slot);
@@ -48,24 +47,44 @@ pub(super) async fn attempt(shared: Arc<Shared>, message: Message) -> bool {
     }
     match done {
         Ok(answered) => answered,
-        Err(_) => {
-            shared.deaf();
-            let _ = message.ack_with(AckKind::Nak(Some(LATER))).await;
+        Err(error) => {
+            if matches!(error, FleetError::Talk { .. }) {
+                shared.deaf();
+            }
+            let later = message.ack_with(AckKind::Nak(Some(LATER)));
+            let _ = store::within(ACKNOWLEDGING, later).await;
             false
         }
     }
 }
 
-struct Attempt<'a> {
-    shared: &'a Arc<Shared>,
-    message: &'a Message,
-    work: &'a Work,
+pub(super) struct Attempt<'a> {
+    pub(super) shared: &'a Arc<Shared>,
+    pub(super) message: &'a Message,
+    pub(super) work: &'a Work,
+}
+
+/// A slot as this worker has it.
+pub(super) struct Held<'a> {
+    pub(super) key: &'a str,
+    pub(super) claim: Claim,
+    pub(super) revision: u64,
 }
 
 /// Whether a slot is still this worker's.
-enum Hold {
-    Ours(u64),
+pub(super) enum Hold {
+    Ours,
     Lost,
+}
+
+/// What came of a document that the work names.
+enum Fetched {
+    There(Vec<u8>),
+    /// It is not what was submitted, or not there.
+    Damaged,
+    Lost,
+    /// The server answers, and does not give it.
+    Withheld(FleetError),
 }
 
 impl Attempt<'_> {
@@ -128,7 +147,13 @@ impl Attempt<'_> {
             return Ok(false);
         };
         self.note("taken", String::new(), Vec::new()).await;
-        self.run(&key, claim, revision).await
+        let key = key.as_str();
+        let held = Held {
+            key,
+            claim,
+            revision,
+        };
+        self.run(held).await
     }
 
     /// A worker answers for one slot of a job: its second answer would confirm nothing.
@@ -142,38 +167,50 @@ impl Attempt<'_> {
             return Ok(true);
         }
         let taken: Option<Seen<u32>> = store::get(&fleet.claims, &key).await?;
-        Ok(taken.is_none_or(|taken| taken.value == self.work.slot))
+        let Some(taken) = taken.filter(|taken| taken.value != self.work.slot) else {
+            return Ok(true);
+        };
+        let place = (self.work.job.clone(), taken.value);
+        if self.shared.running().contains(&place) {
+            return Ok(false);
+        }
+        // Whoever lost the server before it could write the claim has no part in that slot.
+        let other = names::claim_key(&self.work.job, taken.value);
+        let other: Option<Seen<Claim>> = store::get(&fleet.claims, &other).await?;
+        let name = &self.shared.worker.name;
+        if other.is_some_and(|other| other.value.takers.contains(name)) {
+            return Ok(false);
+        }
+        let moved = store::swap(&fleet.claims, &key, &self.work.slot, taken.revision).await?;
+        Ok(moved.is_some())
     }
 
-    async fn run(
-        &self,
-        key: &str,
-        mut claim: Claim,
-        mut revision: u64,
-    ) -> Result<bool, FleetError> {
+    async fn run(&self, mut held: Held<'_>) -> Result<bool, FleetError> {
         let fleet = &self.shared.worker.fleet;
-        let bytes = match fleet.fetch(&self.work.payload).await {
-            Err(error @ FleetError::Talk { .. }) => return Err(error),
-            fetched => fetched.ok(),
+        let fetched = self.fetched(&mut held, &self.work.payload, LARGEST).await;
+        let bytes = match fetched {
+            Fetched::There(bytes) => Some(bytes),
+            Fetched::Damaged => None,
+            Fetched::Lost => return self.revoked().await,
+            Fetched::Withheld(error) => return self.withheld(held, &error).await,
         };
         let sealed = match bytes.as_deref().map(Sealed::open) {
             Some(Ok(sealed)) if sealed.digest() == self.work.digest => sealed,
             Some(_) | None => {
-                let reason = "its payload is not what was submitted";
-                claim.state = ClaimState::Dead {
-                    reason: reason.to_owned(),
-                };
-                self.bury(key, claim, Some(revision), reason).await?;
-                return Ok(false);
+                return self
+                    .bury_held(held, "its payload is not what was submitted")
+                    .await;
             }
         };
         let (cancel, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(FleetError::talk("cannot make a pipe"))?;
         let mut stop: Option<OwnedFd> = Some(stop);
         let request = match &self.work.request {
-            Some(request) => match fleet.fetch_at_most(request, LARGEST_REQUEST).await {
-                Err(error @ FleetError::Talk { .. }) => return Err(error),
-                fetched => Some(fetched.ok()),
+            Some(request) => match self.fetched(&mut held, request, LARGEST_REQUEST).await {
+                Fetched::There(bytes) => Some(Some(bytes)),
+                Fetched::Damaged => Some(None),
+                Fetched::Lost => return self.revoked().await,
+                Fetched::Withheld(error) => return self.withheld(held, &error).await,
             },
             None => None,
         };
@@ -181,16 +218,17 @@ impl Attempt<'_> {
             |request: &Vec<u8>| !request.is_empty() && sealed.payload().scope != scope_of(request);
         let (is_asked, request) = (request.is_some(), request.flatten());
         if request.as_ref().map_or(is_asked, is_other) {
-            let reason = "its request is not what was submitted";
-            claim.state = ClaimState::Dead {
-                reason: reason.to_owned(),
-            };
-            self.bury(key, claim, Some(revision), reason).await?;
-            return Ok(false);
+            return self
+                .bury_held(held, "its request is not what was submitted")
+                .await;
         }
+        // A hint: whoever does not hear it finds out at his next sign of life.
         let canceled = names::cancel_subject(&self.work.job);
-        let canceled = fleet.client.subscribe(canceled).await;
-        let mut canceled = canceled.map_err(FleetError::talk("cannot listen"))?;
+        let canceled = store::heard(&fleet.client, canceled).await;
+        let mut canceled = match canceled {
+            Ok(canceled) => canceled.map(|_| ()).boxed(),
+            Err(_) => futures_util::stream::pending().boxed(),
+        };
         let executor = Arc::clone(&self.shared.worker.executor);
         let mut running = tokio::task::spawn_blocking(move || match request {
             Some(request) => executor.carry_out(&sealed, &request, cancel),
@@ -207,8 +245,8 @@ impl Attempt<'_> {
                 () = tokio::time::sleep(beat) => {}
                 Some(_) = canceled.next() => {}
             }
-            match self.sign_of_life(key, &mut claim, revision).await {
-                Ok(Hold::Ours(next)) => revision = next,
+            match self.sign_of_life(&mut held).await {
+                Ok(Hold::Ours) => {}
                 Ok(Hold::Lost) => {
                     // Closing our end makes the other readable: the run is ended, with everything in it.
                     stop = None;
@@ -226,42 +264,102 @@ impl Attempt<'_> {
             })
         });
         if is_lost {
-            self.note("revoked", "somebody else has it".to_owned(), Vec::new())
-                .await;
-            return Ok(false);
+            return self.revoked().await;
         }
         match outcome {
-            Ok(done) => self.answer(key, claim, revision, done).await,
+            Ok(done) => self.answer(held, done).await,
             Err(refusal) => {
-                self.refuse(key, claim, revision, refusal).await?;
+                self.refuse(held, refusal).await?;
                 Ok(false)
             }
         }
     }
 
-    /// Once more the same word: to the queue, which would give the work to another, and in the claim, which others look at.
-    async fn sign_of_life(
+    async fn revoked(&self) -> Result<bool, FleetError> {
+        self.note("revoked", "somebody else has it".to_owned(), Vec::new())
+            .await;
+        Ok(false)
+    }
+
+    async fn withheld(&self, held: Held<'_>, error: &FleetError) -> Result<bool, FleetError> {
+        let refusal = Refusal {
+            reason: format!("the server does not give what was submitted: {error}"),
+            whose: Whose::Worker,
+        };
+        self.refuse(held, refusal).await?;
+        Ok(false)
+    }
+
+    async fn bury_held(&self, mut held: Held<'_>, reason: &str) -> Result<bool, FleetError> {
+        held.claim.state = ClaimState::Dead {
+            reason: reason.to_owned(),
+        };
+        self.bury(held.key, held.claim, Some(held.revision), reason)
+            .await?;
+        Ok(false)
+    }
+
+    /// A document that the work names, however long it takes. A server that is away is waited for.
+    async fn fetched(&self, held: &mut Held<'_>, carried: &Carried, largest: usize) -> Fetched {
+        let fleet = &self.shared.worker.fleet;
+        let mut untaken = Untaken::default();
+        loop {
+            let fetching = fleet.fetch_at_most(carried, largest);
+            let error = match self.living(held, fetching).await {
+                None => return Fetched::Lost,
+                Some(Ok(bytes)) => return Fetched::There(bytes),
+                Some(Err(error @ FleetError::Talk { .. })) => error,
+                Some(Err(_)) => return Fetched::Damaged,
+            };
+            match self.sign_of_life(held).await {
+                Ok(Hold::Lost) => return Fetched::Lost,
+                Ok(Hold::Ours) if untaken.is_for_good(Instant::now(), &fleet.settings) => {
+                    return Fetched::Withheld(error);
+                }
+                Ok(Hold::Ours) => {}
+                Err(_) => untaken.forget(),
+            }
+            self.wait_again().await;
+        }
+    }
+
+    /// Waits for something that takes its time, with signs of life meanwhile. Nothing where the slot was lost over it.
+    pub(super) async fn living<T>(
         &self,
-        key: &str,
-        claim: &mut Claim,
-        revision: u64,
-    ) -> Result<Hold, FleetError> {
-        if let ClaimState::Held { beats, .. } = &mut claim.state {
+        held: &mut Held<'_>,
+        done: impl Future<Output = T>,
+    ) -> Option<T> {
+        let beat = self.shared.worker.fleet.settings.beat();
+        let mut done = pin!(done);
+        loop {
+            if let Ok(done) = tokio::time::timeout(beat, &mut done).await {
+                return Some(done);
+            }
+            match self.sign_of_life(held).await {
+                Ok(Hold::Ours) => {}
+                Ok(Hold::Lost) => return None,
+                Err(_) => self.shared.deaf(),
+            }
+        }
+    }
+
+    /// Once more the same word: to the queue, which would give the work to another, and in the claim, which others look at. Where another revision of that is there it may be our own, whose confirmation was lost.
+    pub(super) async fn sign_of_life(&self, held: &mut Held<'_>) -> Result<Hold, FleetError> {
+        if let ClaimState::Held { beats, .. } = &mut held.claim.state {
             *beats = beats.saturating_add(1);
         }
         self.acknowledge(AckKind::Progress).await?;
-        self.hold(key, claim, revision).await
-    }
-
-    /// Writes the claim. Where another revision is there it may be our own, whose confirmation was lost.
-    async fn hold(&self, key: &str, claim: &Claim, revision: u64) -> Result<Hold, FleetError> {
         let claims = &self.shared.worker.fleet.claims;
-        if let Some(next) = store::swap(claims, key, claim, revision).await? {
-            return Ok(Hold::Ours(next));
+        if let Some(next) = store::swap(claims, held.key, &held.claim, held.revision).await? {
+            held.revision = next;
+            return Ok(Hold::Ours);
         }
-        let seen: Option<Seen<Claim>> = store::get(claims, key).await?;
+        let seen: Option<Seen<Claim>> = store::get(claims, held.key).await?;
         Ok(match seen {
-            Some(seen) if self.is_ours(&seen.value.state) => Hold::Ours(seen.revision),
+            Some(seen) if self.is_ours(&seen.value.state) => {
+                held.revision = seen.revision;
+                Hold::Ours
+            }
             Some(_) | None => Hold::Lost,
         })
     }
@@ -273,142 +371,18 @@ impl Attempt<'_> {
         }
     }
 
-    /// The answer is published, once for this worker and slot; then the claim says so; then the work is acknowledged. A crash between any two of them leads to the same end.
-    async fn answer(
-        &self,
-        key: &str,
-        mut claim: Claim,
-        mut revision: u64,
-        brought: Brought,
-    ) -> Result<bool, FleetError> {
-        let done = &brought.done;
-        let mut carried = None;
-        let mut more = None;
-        let mut files: Vec<Carried> = Vec::new();
-        let mut list = None;
-        loop {
-            match self.sign_of_life(key, &mut claim, revision).await {
-                Ok(Hold::Ours(next)) => revision = next,
-                Ok(Hold::Lost) => {
-                    self.note("late", "somebody else has it".to_owned(), Vec::new())
-                        .await;
-                    return Ok(false);
-                }
-                Err(_) => {
-                    self.wait_again().await;
-                    continue;
-                }
-            }
-            let fleet = &self.shared.worker.fleet;
-            let job = &self.work.job;
-            if let Some(next) = brought.files.get(files.len()) {
-                // One at a time, with a sign of life between them.
-                let Some(contents) = self.shared.worker.executor.contents(next) else {
-                    let refusal = Refusal {
-                        reason: format!("a file that the run left is gone: {next}"),
-                        whose: Whose::Worker,
-                    };
-                    self.refuse(key, claim, revision, refusal).await?;
-                    return Ok(false);
-                };
-                match fleet.carry_bytes(job, &contents).await {
-                    Ok(file) => files.push(file),
-                    Err(_) => self.wait_again().await,
-                }
-                continue;
-            }
-            if more.is_none() && self.work.request.is_some() {
-                more = fleet.carry(job, brought.more.clone()).await.ok();
-            }
-            if carried.is_none() {
-                carried = fleet.carry(job, done.envelope.clone()).await.ok();
-            }
-            if list.is_none() && !files.is_empty() {
-                let text = serde_json::to_string(&files);
-                let text = text.map_err(FleetError::talk("cannot be written as JSON"))?;
-                list = fleet.carry(job, text).await.ok();
-            }
-            if let Some(envelope) = &carried
-                && more.is_some() == self.work.request.is_some()
-                && list.is_none() == files.is_empty()
-            {
-                match self
-                    .publish(envelope.clone(), more.clone(), list.clone())
-                    .await
-                {
-                    Ok(()) => break,
-                    // However often it is tried.
-                    Err(FleetError::Unfit { why, .. }) => {
-                        let refusal = Refusal {
-                            reason: format!("it {why}"),
-                            whose: Whose::Payload,
-                        };
-                        self.refuse(key, claim, revision, refusal).await?;
-                        return Ok(false);
-                    }
-                    Err(_) => {}
-                }
-            }
-            self.wait_again().await;
-        }
-        claim.state = ClaimState::Answered {
-            worker: self.shared.worker.name.clone(),
-        };
-        // A coordinator that was faster has written the same.
-        let _ = store::swap(&self.shared.worker.fleet.claims, key, &claim, revision).await;
-        self.note("answered", String::new(), done.logs.clone())
-            .await;
-        // Without it the work comes again and is dropped by whoever gets it.
-        let _ = self.message.double_ack().await;
-        Ok(true)
-    }
-
-    async fn publish(
-        &self,
-        envelope: Carried,
-        more: Option<Carried>,
-        files: Option<Carried>,
-    ) -> Result<(), FleetError> {
-        let worker = &self.shared.worker;
-        let subject = names::result_subject(&self.work.job, self.work.slot, &worker.name);
-        let published = judge::published(&subject, envelope, more, files, worker.signer.as_ref());
-        let id = format!("{}.{}.{}", self.work.job, self.work.slot, worker.name);
-        let body = store::written(&published)?;
-        let (bytes, most) = (body.len(), worker.fleet.client.max_payload());
-        if bytes.saturating_add(HEADERS).saturating_add(id.len()) > most {
-            return Err(FleetError::Unfit {
-                job: self.work.job.clone(),
-                why: format!("has an answer of {bytes} bytes, and the server takes {most} at once"),
-            });
-        }
-        let sent = worker.fleet.publish(subject.clone(), &id, body).await;
-        if sent.is_err() {
-            // The server takes one for a subject: ours may be there already.
-            let there = worker
-                .fleet
-                .results
-                .get_last_raw_message_by_subject(&subject)
-                .await;
-            return there
-                .map(|_| ())
-                .map_err(FleetError::talk("cannot publish an answer"));
-        }
-        sent
-    }
-
-    async fn wait_again(&self) {
+    pub(super) async fn wait_again(&self) {
         self.shared.deaf();
         tokio::time::sleep(AGAIN).await;
     }
 
     /// What cannot be run here goes to another; what cannot be run anywhere goes to the dead.
-    async fn refuse(
-        &self,
-        key: &str,
-        mut claim: Claim,
-        revision: u64,
-        refusal: Refusal,
-    ) -> Result<(), FleetError> {
+    pub(super) async fn refuse(&self, held: Held<'_>, refusal: Refusal) -> Result<(), FleetError> {
+        let Held {
+            key,
+            mut claim,
+            revision,
+        } = held;
         self.note("refused", refusal.reason.clone(), Vec::new())
             .await;
         let name = self.shared.worker.name.clone();
@@ -462,11 +436,11 @@ impl Attempt<'_> {
     }
 
     async fn acknowledge(&self, kind: AckKind) -> Result<(), FleetError> {
-        let sent = self.message.ack_with(kind).await;
-        sent.map_err(FleetError::talk("cannot acknowledge"))
+        let sent = store::within(ACKNOWLEDGING, self.message.ack_with(kind)).await?;
+        sent.map_err(FleetError::talk(ACKNOWLEDGING))
     }
 
-    async fn note(&self, what: &str, detail: String, logs: Vec<String>) {
+    pub(super) async fn note(&self, what: &str, detail: String, logs: Vec<String>) {
         let event = Event {
             at: Timestamp::now(),
             job: self.work.job.clone(),

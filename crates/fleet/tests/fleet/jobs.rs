@@ -39,10 +39,18 @@ fn three_replicas_go_to_three_workers_and_agree() {
         // The same payload again is the same job, and nothing runs twice.
         assert_eq!(submit(&fleet, &sealed, 3).await.unwrap(), Accepted::Before);
         let status = fleet.status().await.unwrap();
-        assert_eq!(
-            (status.results, status.jobs_open, status.workers_ready),
-            (3, 0, 3)
-        );
+        assert_eq!((status.results, status.jobs_open), (3, 0));
+        until("all are ready", || async {
+            fleet.status().await.unwrap().workers_ready == 3
+        })
+        .await;
+        // A worker writes that it has answered when its answer is there, and may be counted already.
+        until("all say that they have answered", || async {
+            let events = fleet.events(&record.job).await.unwrap();
+            let answered = events.iter().filter(|event| event.what == "answered");
+            answered.count() == 3
+        })
+        .await;
         let events = fleet.events(&record.job).await.unwrap();
         let count = |what: &str| events.iter().filter(|event| event.what == what).count();
         assert_eq!(
@@ -112,13 +120,17 @@ fn a_tenant_with_much_work_does_not_keep_another_waiting() {
         let one = payload("takes 20", json!({}));
         submit_as(&fleet, &one, 1, "little", false).await.unwrap();
         let _hand = hand(&nats, "a", Manner::Honest);
-        let answered = async |sealed: &cofferdam_contract::seal::Sealed| {
+        let said = async |sealed: &cofferdam_contract::seal::Sealed| {
             let events = fleet.events(&sealed.payload().payload_id).await.unwrap();
-            events
-                .iter()
-                .find(|event| event.what == "answered")
-                .unwrap()
-                .at
+            let answered = events.iter().find(|event| event.what == "answered");
+            answered.map(|event| event.at)
+        };
+        let answered = async |sealed: &cofferdam_contract::seal::Sealed| {
+            until("it says that it has answered", || async {
+                said(sealed).await.is_some()
+            })
+            .await;
+            said(sealed).await.unwrap()
         };
         ended(&fleet, &one).await;
         for sealed in &many {
@@ -158,7 +170,11 @@ fn what_nobody_can_do_is_laid_aside_with_the_reason_and_can_be_done_again() {
     runtime().block_on(async {
         let fleet = connect(&nats, Some(calm())).await;
         let refusing = hand(&nats, "no", Manner::Refuses);
-        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(5);
+        until("it is ready", || async {
+            fleet.status().await.unwrap().workers_ready == 1
+        })
+        .await;
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(20);
         let sealed = payload("never", json!({"deadline": soon.to_string()}));
         submit(&fleet, &sealed, 1).await.unwrap();
         let record = ended(&fleet, &sealed).await;

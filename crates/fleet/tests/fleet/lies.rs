@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::world::{
-    Key, Manner, calm, connect, ended, hand, payload, quick, runtime, submit, submit_as, until,
+    Key, Manner, calm, connect, ended, hand, payload, runtime, submit, submit_as, until,
 };
 
 #[test]
@@ -159,7 +159,7 @@ fn a_check_that_does_not_agree_asks_a_third_who_says_who_lied() {
 fn a_name_belongs_to_the_key_it_was_first_seen_with_and_strangers_count_for_nothing() {
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
-        let fleet = connect(&nats, Some(quick())).await;
+        let fleet = connect(&nats, Some(calm())).await;
         let ledger = LocalLedger::new(&fleet);
         let first = Key::of("x").0.public_key().to_string();
         let other = Key::of("y").0.public_key().to_string();

@@ -13,4 +13,5 @@ mod lies;
 mod needs;
 mod rounds;
 mod silence;
+mod traps;
 mod world;

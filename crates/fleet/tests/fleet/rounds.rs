@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use cofferdam_contract::rules::Rules;
 use cofferdam_contract::seal::Sealed;
 use cofferdam_fleet::coordinator::{Coordinator, Trust};
-use cofferdam_fleet::model::{EndOutcome, SlotEnd};
+use cofferdam_fleet::model::{EndOutcome, Settings, SlotEnd};
 use cofferdam_fleet::{Fleet, LocalLedger};
 use cofferdam_testkit::Chance;
 use cofferdam_testkit::nats::Nats;
@@ -23,7 +24,16 @@ fn everything_accepted_ends_exactly_once_whatever_dies_meanwhile() {
 
 async fn one_round(mut nats: Nats, mut chance: Chance) {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-    let fleet = connect(&nats, Some(quick())).await;
+    // Whoever is slow for a moment loses what it has, and nothing else: with an hour of quarantine for each, nobody would be left.
+    let rules = Rules::read(json!({"actions": {
+        "STALL": {"quarantine_seconds": 0},
+        "CRASH": {"quarantine_seconds": 0},
+    }}));
+    let settings = Settings {
+        rules: rules.unwrap(),
+        ..quick()
+    };
+    let fleet = connect(&nats, Some(settings)).await;
     let mut hands: Vec<Option<Hand>> = NAMES
         .map(|name| Some(hand(&nats, name, Manner::Honest)))
         .into();
@@ -58,7 +68,7 @@ async fn one_round(mut nats: Nats, mut chance: Chance) {
         tokio::time::sleep(Duration::from_millis(chance.below(120))).await;
     }
     // Whoever was hit hard enough to be excluded everywhere has a colleague.
-    let _more = ["e", "f"].map(|name| hand(&nats, name, Manner::Honest));
+    let _more = ["e", "f", "g", "h"].map(|name| hand(&nats, name, Manner::Honest));
     // Two that coordinate do not decide twice.
     let mut coordinators = [(); 2].map(|()| Coordinator::new(&fleet, Trust::FirstUse));
     let deadline = std::time::Instant::now() + 2 * PATIENCE;

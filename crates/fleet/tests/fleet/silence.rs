@@ -63,8 +63,8 @@ fn work_is_taken_over_without_a_coordinator_and_the_late_answer_is_recognised() 
     let Some(nats) = Nats::start() else { return };
     runtime().block_on(async {
         let fleet = connect(&nats, Some(quick())).await;
-        let dies = hand(&nats, "dies", Manner::Honest);
-        let sealed = payload("takes 1500", json!({}));
+        let dies = hand(&nats, "dies", Manner::Hangs);
+        let sealed = payload("anything", json!({}));
         submit(&fleet, &sealed, 1).await.unwrap();
         until("it runs", || async { dies.runs() == 1 }).await;
         drop(dies);

@@ -28,21 +28,22 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 /// Longer than anything takes on a machine with other work to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// For tests that are not about silence: a machine that stands still for a moment is no crash.
 pub(crate) fn calm() -> Settings {
     Settings {
-        grace_ms: 4000,
-        heartbeat_timeout_ms: 4000,
+        grace_ms: 10_000,
+        heartbeat_timeout_ms: 10_000,
         ..quick()
     }
 }
 
+/// For tests that wait for a silence: long enough for a machine with other work to do.
 pub(crate) fn quick() -> Settings {
     Settings {
-        grace_ms: 600,
-        heartbeat_timeout_ms: 1200,
+        grace_ms: 1000,
+        heartbeat_timeout_ms: 4000,
         max_starts: 50,
         ..Settings::default()
     }
@@ -194,6 +195,8 @@ pub(crate) enum Manner {
     OverLimits,
     /// It says that it cannot.
     Refuses,
+    /// It runs until it is ended, whatever it was given.
+    Hangs,
     /// The record of a request's run is not the one that it signed for.
     OtherRecord,
     /// The record of a request's run does not come at all.
@@ -219,7 +222,11 @@ impl Executor for Scripted {
         let milliseconds = scope
             .strip_prefix("takes ")
             .and_then(|rest| rest.parse().ok());
-        wait(&cancel, Duration::from_millis(milliseconds.unwrap_or(1)));
+        let time = match self.manner {
+            Manner::Hangs => Duration::from_secs(3600),
+            _ => Duration::from_millis(milliseconds.unwrap_or(1)),
+        };
+        wait(&cancel, time);
         let large = scope
             .strip_prefix("writes ")
             .and_then(|rest| rest.parse().ok());

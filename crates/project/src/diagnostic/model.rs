@@ -49,6 +49,8 @@ pub enum Speaker {
 
 /// What is kept of one message.
 const MAX_MESSAGE: usize = 4 << 10;
+const MAX_FILE: usize = 2 << 10;
+const MAX_CODE: usize = 200;
 const MAX_DIAGNOSTICS: usize = 10_000;
 /// What one speaker says of the same output before repetitions are left out.
 pub(super) const MOST_SAID: usize = 4 * MAX_DIAGNOSTICS;
@@ -141,12 +143,19 @@ impl Diagnostic {
     fn tidy(&mut self, root: &str) {
         if let Some(file) = &mut self.file {
             *file = relative(file, root);
+            cut(file, MAX_FILE);
         }
-        if self.message.len() > MAX_MESSAGE {
-            let at = self.message.floor_char_boundary(MAX_MESSAGE);
-            self.message.truncate(at);
-            self.message.push('…');
+        if let Some(code) = &mut self.code {
+            cut(code, MAX_CODE);
         }
+        cut(&mut self.message, MAX_MESSAGE);
+    }
+}
+
+fn cut(text: &mut String, longest: usize) {
+    if text.len() > longest {
+        text.truncate(text.floor_char_boundary(longest));
+        text.push('…');
     }
 }
 

@@ -106,9 +106,7 @@ fn project(tree: &mut Tree<'_>, path: &str) -> Option<Project> {
             .collect()
     };
     let references = included("ProjectReference").into_iter();
-    project.references = references
-        .filter_map(|file| resolve_file(parent(path), &file))
-        .collect();
+    project.references = tree.hold(references.filter_map(|file| resolve_file(parent(path), &file)));
     let is_test_package = |name: &String| {
         let name = name.to_lowercase();
         [
@@ -183,7 +181,7 @@ fn solution(tree: &mut Tree<'_>, path: &str, known: &HashSet<String>) -> Project
     let members = listed
         .iter()
         .filter_map(|file| resolve_file(parent(path), file));
-    project.members = members.filter(|file| known.contains(file)).collect();
+    project.members = tree.hold(members.filter(|file| known.contains(file)));
     project
 }
 

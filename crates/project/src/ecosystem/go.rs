@@ -65,15 +65,10 @@ impl Runner for Go {
             Action::Restore => {
                 let mut steps = each(&["mod", "download"]);
                 if ask.options.reach == Reach::Host {
-                    let manifests = std::iter::once(&ask.project.manifest);
-                    let manifests = manifests.chain(&ask.project.members);
-                    let written = manifests.flat_map(|manifest| {
-                        let dir = crate::model::parent(manifest);
-                        ["go.mod", "go.sum", "go.work", "go.work.sum"].map(|name| join(dir, name))
-                    });
-                    let written: Vec<String> = written.collect();
+                    let (work, guards) = written(ask);
                     for step in &mut steps {
-                        step.guards.clone_from(&written);
+                        step.env.push(("GOWORK".to_owned(), work.clone()));
+                        step.guards.written.clone_from(&guards);
                     }
                 }
                 steps
@@ -96,6 +91,26 @@ impl Runner for Go {
     fn programs(&self, _: &Project, _: Action) -> Vec<&'static str> {
         vec!["go"]
     }
+}
+
+/// Which workspace go works in, said to it: it would look for one in every directory above. And what it then may write to.
+fn written(ask: &Ask<'_>) -> (String, Vec<String>) {
+    let all = ask.detection.projects.iter();
+    let mut workspaces = all.filter(|project| {
+        project.ecosystem == Ecosystem::Go && project.kind == ProjectKind::Workspace
+    });
+    let of = |top: &Project| {
+        top.manifest == ask.project.manifest || top.members.contains(&ask.project.manifest)
+    };
+    let top = workspaces.find(|top| of(top));
+    let work = top.map_or_else(|| "off".to_owned(), |top| ask.places.dir(&top.manifest));
+    let top = top.unwrap_or(ask.project);
+    let manifests = std::iter::once(&top.manifest).chain(&top.members);
+    let written = manifests.flat_map(|manifest| {
+        let dir = crate::model::parent(manifest);
+        ["go.mod", "go.sum", "go.work", "go.work.sum"].map(|name| join(dir, name))
+    });
+    (work, written.collect())
 }
 
 fn module(tree: &mut Tree<'_>, dir: &str) -> Project {
@@ -140,11 +155,11 @@ fn workspace(tree: &mut Tree<'_>, dir: &str, modules: &HashSet<String>) -> Proje
     project.package_manager = Some(PackageManager::Go);
     project.frameworks.push(Framework::GoTest);
     let mut is_inside = false;
-    for line in text.lines().map(str::trim) {
+    let members = text.lines().map(str::trim).filter_map(|line| {
         let path = match line.strip_prefix("use") {
             Some(rest) if rest.trim() == "(" => {
                 is_inside = true;
-                continue;
+                None
             }
             Some(rest) if rest.starts_with(' ') => Some(rest.trim()),
             _ if line == ")" => {
@@ -154,10 +169,10 @@ fn workspace(tree: &mut Tree<'_>, dir: &str, modules: &HashSet<String>) -> Proje
             _ if is_inside && !line.is_empty() && !line.starts_with("//") => Some(line),
             _ => None,
         };
-        let manifest = path.and_then(|path| resolve_file(dir, &format!("{path}/go.mod")));
-        let known = manifest.filter(|manifest| modules.contains(manifest));
-        project.members.extend(known);
-    }
+        let manifest = resolve_file(dir, &format!("{}/go.mod", path?))?;
+        modules.contains(&manifest).then_some(manifest)
+    });
+    project.members = tree.hold(members);
     project
 }
 

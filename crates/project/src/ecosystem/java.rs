@@ -82,16 +82,19 @@ fn read(tree: &mut Tree<'_>, dir: &str) -> Option<Project> {
         .child("modules")
         .map(|list| list.all("module"))
         .unwrap_or_default();
-    let members = modules.iter().filter_map(|module| {
-        let path = module.text.trim();
-        let file = if path.ends_with(".xml") {
-            path.to_owned()
-        } else {
-            format!("{path}/pom.xml")
-        };
-        resolve_file(dir, &file).filter(|file| tree.has(parent(file), "pom.xml"))
-    });
-    project.members = members.collect();
+    let members: Vec<String> = modules
+        .iter()
+        .filter_map(|module| {
+            let path = module.text.trim();
+            let file = if path.ends_with(".xml") {
+                path.to_owned()
+            } else {
+                format!("{path}/pom.xml")
+            };
+            resolve_file(dir, &file).filter(|file| tree.has(parent(file), "pom.xml"))
+        })
+        .collect();
+    project.members = tree.hold(members.into_iter());
     let uses = |word: &str| {
         let artifacts = pom.all("dependency").into_iter();
         artifacts

@@ -31,6 +31,7 @@ impl Patterns {
     /// Makes those projects members whose directory, relative to the workspace's, fits a pattern and no exclusion. Returns their manifests.
     pub(super) fn adopt(
         &mut self,
+        tree: &mut Tree<'_>,
         projects: &mut [Project],
         top: &str,
         patterns: &[String],
@@ -39,8 +40,7 @@ impl Patterns {
         let (Some(wanted), Some(refused)) = (self.set(patterns), self.set(excluded)) else {
             return Vec::new();
         };
-        let mut members = Vec::new();
-        for project in projects.iter_mut() {
+        let adopted = projects.iter_mut().filter_map(|project| {
             let dir = parent(&project.manifest);
             let relative = match top {
                 "." => Some(dir),
@@ -48,15 +48,14 @@ impl Patterns {
                     .strip_prefix(top)
                     .and_then(|rest| rest.strip_prefix('/')),
             };
-            let Some(relative) = relative.filter(|relative| *relative != "." && dir != top) else {
-                continue;
-            };
-            if wanted.is_match(relative) && !refused.is_match(relative) {
+            let relative = relative.filter(|relative| *relative != "." && dir != top)?;
+            let is_member = wanted.is_match(relative) && !refused.is_match(relative);
+            is_member.then(|| {
                 project.kind = ProjectKind::Member;
-                members.push(project.manifest.clone());
-            }
-        }
-        members
+                project.manifest.as_str()
+            })
+        });
+        tree.hold(adopted)
     }
 
     /// Says what was passed by.

@@ -1,5 +1,6 @@
 //! Node.js: packages and workspaces, with npm, yarn or pnpm by lock file.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use serde_json::Value;
@@ -57,7 +58,7 @@ impl Runner for Node {
                 .iter()
                 .map(|pattern| pattern.trim_start_matches('!').to_owned())
                 .collect();
-            let members = room.adopt(&mut found, &dir, &patterns, &excluded);
+            let members = room.adopt(tree, &mut found, &dir, &patterns, &excluded);
             if let Some(top) = places.get(&manifest).and_then(|at| found.get_mut(*at)) {
                 top.kind = ProjectKind::Workspace;
                 top.members = members;
@@ -160,7 +161,14 @@ fn frameworks(
     .collect();
     // What the script names comes first.
     found.sort_by_key(|framework| !says(framework.as_str()));
-    if script.contains("--test") || (found.is_empty() && has_tests && !is_no_test(script)) {
+    let names_other = found.iter().any(|framework| says(framework.as_str()));
+    // `--test-name-pattern` and its like are node's own; `--testTimeout` is Jest's and Vitest's.
+    let is_node_test = |word: &str| {
+        let rest = word.strip_prefix("--test");
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['=', '-']))
+    };
+    let says_node_test = !names_other && script.split_whitespace().any(is_node_test);
+    if says_node_test || (found.is_empty() && has_tests && !is_no_test(script)) {
         found.insert(0, Framework::NodeTest);
     }
     found
@@ -182,10 +190,14 @@ fn package_manager(
         ("package-lock.json", PackageManager::Npm),
         ("npm-shrinkwrap.json", PackageManager::Npm),
     ];
-    for (name, manager) in locks {
-        if let Some(path) = tree.nearest(dir, name) {
-            return (manager, Some(path));
-        }
+    // The nearest one counts, whatever its kind.
+    let nearest = locks
+        .into_iter()
+        .filter_map(|(name, manager)| Some((manager, tree.nearest(dir, name)?)));
+    if let Some((manager, path)) =
+        nearest.min_by_key(|(_, path)| Reverse(path.matches('/').count()))
+    {
+        return (manager, Some(path));
     }
     let said = package["packageManager"].as_str().unwrap_or_default();
     let manager = match said.split('@').next() {
@@ -296,15 +308,14 @@ fn connect(tree: &mut Tree<'_>, found: &mut [Project]) {
             .iter()
             .filter_map(|section| package[section].as_object())
             .flat_map(serde_json::Map::keys);
-        let mut references: Vec<String> = uses
+        let mut references: Vec<&str> = uses
             .filter_map(|name| names.get(name))
             .flatten()
-            .filter(|manifest| **manifest != project.manifest)
-            .cloned()
+            .map(String::as_str)
+            .filter(|manifest| *manifest != project.manifest)
             .collect();
-        references.sort();
-        references.dedup();
-        project.references = references;
+        references.sort_unstable();
+        project.references = tree.hold(references.into_iter());
     }
 }
 

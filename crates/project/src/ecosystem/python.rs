@@ -130,7 +130,11 @@ fn read(tree: &mut Tree<'_>, dir: &str, name: &str) -> Project {
         .filter_map(toml::Value::as_str)
         .filter_map(plain)
         .collect();
-    let mentions = |word: &str| text.contains(word) || listed.contains(word);
+    let mentions = |word: &str| {
+        named_in_table(&table, word)
+            || named_in_text(&listed, word)
+            || name != "pyproject.toml" && named_in_text(&text, word)
+    };
     for (what, used) in [
         ("requirements", tree.has(dir, "requirements.txt")),
         ("package", meta.is_some() || name == "setup.py"),
@@ -155,6 +159,44 @@ fn read(tree: &mut Tree<'_>, dir: &str, name: &str) -> Project {
         project.frameworks.push(Framework::Unittest);
     }
     project
+}
+
+/// Whether a manifest asks for a package or configures it: by a key, or as a requirement in a list. A description is neither.
+fn named_in_table(table: &Table, word: &str) -> bool {
+    table
+        .iter()
+        .any(|(key, value)| is_named(key, word) || named_in_value(value, word))
+}
+
+fn named_in_value(value: &toml::Value, word: &str) -> bool {
+    match value {
+        toml::Value::Table(table) => named_in_table(table, word),
+        toml::Value::Array(list) => list.iter().any(|item| match item {
+            toml::Value::String(text) => {
+                let name = text.trim_start().split(|c: char| !is_of_name(c)).next();
+                name.is_some_and(|name| is_named(name, word))
+            }
+            other => named_in_value(other, word),
+        }),
+        _ => false,
+    }
+}
+
+/// In what is not TOML: as a word of its own, outside of comments.
+fn named_in_text(text: &str, word: &str) -> bool {
+    let lines = text.lines().filter_map(|line| line.split('#').next());
+    let mut words = lines.flat_map(|line| line.split(|c: char| !is_of_name(c)));
+    words.any(|found| is_named(found, word))
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || "-_.".contains(c)
+}
+
+/// The package itself, or a plugin of it such as `pytest-cov`.
+fn is_named(found: &str, word: &str) -> bool {
+    let rest = found.strip_prefix(word);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']))
 }
 
 /// The project's own interpreter, once it has one.

@@ -1,6 +1,8 @@
 //! The interface that every ecosystem has, and the choice between them.
 
-use crate::action::{Action, Coverage, FailFast, Options, Places, Reach, Step, Trust, Unavailable};
+use crate::action::{
+    Action, Coverage, FailFast, Lack, Options, Places, Reach, Step, Trust, Unavailable,
+};
 use crate::detect::Tree;
 use crate::ecosystem::{dotnet, go, java, node, python, rust};
 use crate::model::{Detection, Ecosystem, Framework, Project};
@@ -88,11 +90,18 @@ pub fn steps(
         Action::Restore => distrusted(project, options),
         Action::Build | Action::Lint | Action::Format | Action::Run => None,
     };
-    let steps = match cannot {
-        Some(why) => Err(why),
-        None => runner(project.ecosystem).steps(&ask),
+    let (kind, steps) = match cannot {
+        Some(why) => (Lack::NotSo, Err(why)),
+        None => {
+            let kind = match action {
+                Action::Test => Lack::Nothing,
+                _ => Lack::NotSo,
+            };
+            (kind, runner(project.ecosystem).steps(&ask))
+        }
     };
     steps.map_err(|why| Unavailable {
+        kind,
         manifest: project.manifest.clone(),
         why,
     })

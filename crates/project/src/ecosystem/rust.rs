@@ -7,10 +7,19 @@ use super::runner::{Ask, Runner};
 use crate::action::{Action, Cache, FailFast, Place, Reach, Step};
 use crate::detect::Tree;
 use crate::diagnostic::Speaker;
-use crate::model::{Ecosystem, Framework, PackageManager, Project, ProjectKind, Wanted, join};
+use crate::model::{
+    Ecosystem, Framework, PackageManager, Project, ProjectKind, Wanted, join, parent,
+};
 use crate::report::Format;
 
 pub(super) struct Rust;
+
+const MANIFEST: &str = "Cargo.toml";
+const LOCK: &str = "Cargo.lock";
+/// Fails where the lock file would have to be written.
+const LOCKED: &str = "--locked";
+/// A package that names the directory of its workspace.
+const POINTS: &str = "package.workspace";
 
 impl Runner for Rust {
     fn find(&self, tree: &mut Tree<'_>) -> Vec<Project> {
@@ -41,7 +50,7 @@ impl Runner for Rust {
         }
         let mut room = Patterns::default();
         for (dir, manifest, patterns, excluded) in workspaces {
-            let members = room.adopt(&mut found, &dir, &patterns, &excluded);
+            let members = room.adopt(tree, &mut found, &dir, &patterns, &excluded);
             if let Some(top) = found
                 .iter_mut()
                 .find(|project| project.manifest == manifest)
@@ -61,7 +70,7 @@ impl Runner for Rust {
                 .for_programs()
         };
         Ok(match ask.action {
-            Action::Restore => vec![fetch(ask)],
+            Action::Restore => vec![fetch(ask)?],
             Action::Build => vec![json(cargo(ask, "build").arg("--workspace"))],
             Action::Lint => vec![json(
                 cargo(ask, "clippy").args(["--workspace", "--all-targets"]),
@@ -113,6 +122,9 @@ fn read(tree: &mut Tree<'_>, dir: &str, manifest: &str, table: &Table) -> Projec
             by: manifest.to_owned(),
         }),
     };
+    if package.is_some_and(|package| package.get("workspace").is_some()) {
+        project.uses.push(POINTS.to_owned());
+    }
     let nextest = tree.has(&join(dir, ".config"), "nextest.toml");
     project.frameworks = vec![if nextest {
         Framework::Nextest
@@ -132,7 +144,7 @@ fn read(tree: &mut Tree<'_>, dir: &str, manifest: &str, table: &Table) -> Projec
     let paths = paths
         .flat_map(Table::values)
         .filter_map(|value| value.get("path")?.as_str());
-    project.references = paths.filter_map(|path| resolve(dir, path)).collect();
+    project.references = tree.hold(paths.filter_map(|path| resolve(dir, path)));
     project
 }
 
@@ -169,16 +181,68 @@ fn cargo(ask: &Ask<'_>, verb: &str) -> Step {
     }
 }
 
-/// On the host not from within the project: cargo and rustup obey the files that they find there, and those can name programs.
-fn fetch(ask: &Ask<'_>) -> Step {
-    let mut step = cargo(ask, "fetch")
-        .arg("--manifest-path")
-        .arg(format!("{}/Cargo.toml", ask.dir()));
-    if ask.options.reach == Reach::Host {
-        step.cwd.clone_from(&ask.places.caches);
-        step.guards.push(join(&ask.project.path, "Cargo.lock"));
+/// On the host not from within the project: cargo and rustup obey the files that they find there, and those can name programs. The lock file that cargo writes is that of the workspace's root, so that
+/// it must be known which one that is; where it is not, the one that is there stays as it is.
+fn fetch(ask: &Ask<'_>) -> Result<Step, String> {
+    if ask.options.reach == Reach::Offline {
+        return Ok(fetch_for(ask, &ask.project.path));
     }
-    step
+    let rust = ask.detection.projects.iter();
+    let rust = rust.filter(|project| project.ecosystem == Ecosystem::Rust);
+    let rust: Vec<&Project> = rust.collect();
+    let holds = |top: &&&Project| {
+        top.kind == ProjectKind::Workspace && top.members.contains(&ask.project.manifest)
+    };
+    // For a member what all of them need is fetched.
+    let root = match ask.project.kind {
+        ProjectKind::Member => rust.iter().find(holds).map_or(ask.project, |top| *top),
+        _ => ask.project,
+    };
+    let mut step = fetch_for(ask, &root.path);
+    step.cwd.clone_from(&ask.places.caches);
+    let lock = join(&root.path, LOCK);
+    let is_locked = root.lock_file.as_ref() == Some(&lock);
+    step.guards.careful = is_locked.then_some(LOCKED);
+    step.guards.written.push(lock);
+    if root.kind != ProjectKind::Workspace {
+        match alone(root, &rust, &mut step) {
+            Err(_) if is_locked => step = step.arg(LOCKED),
+            told => told?,
+        }
+    }
+    Ok(step)
+}
+
+fn fetch_for(ask: &Ask<'_>, dir: &str) -> Step {
+    cargo(ask, "fetch")
+        .arg("--manifest-path")
+        .arg(format!("{}/{MANIFEST}", ask.places.dir(dir)))
+}
+
+/// One that is no workspace may belong to one further up, whose lock file is then the one that is written.
+fn alone(root: &Project, rust: &[&Project], step: &mut Step) -> Result<(), String> {
+    if root.uses(POINTS) {
+        return Err(points(root));
+    }
+    let mut dir = root.path.as_str();
+    while dir != "." {
+        dir = parent(dir);
+        let manifest = join(dir, MANIFEST);
+        match rust.iter().find(|project| project.manifest == manifest) {
+            Some(above) if above.uses(POINTS) => return Err(points(above)),
+            Some(_) => step.guards.written.push(join(dir, LOCK)),
+            None => step.guards.absent.push(manifest),
+        }
+    }
+    step.guards.absent_above = Some(MANIFEST);
+    Ok(())
+}
+
+fn points(project: &Project) -> String {
+    let manifest = &project.manifest;
+    format!(
+        "`{POINTS}` in `{manifest}` names another directory, and fetching outside of the sandbox would write the lock file there; make the lock file first, or leave --backend host out"
+    )
 }
 
 fn test(ask: &Ask<'_>) -> Step {

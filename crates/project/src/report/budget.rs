@@ -2,6 +2,7 @@
 //! how many failed and which.
 
 use super::model::{Status, TestCase};
+use crate::coverage;
 
 /// What is left.
 #[derive(Debug, Clone)]
@@ -12,6 +13,7 @@ pub struct Budget {
     /// Tests of which only the name and the status are kept.
     thinned: usize,
     diagnostics: usize,
+    coverage: coverage::Room,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +40,8 @@ impl Budget {
             },
             thinned: 0,
             diagnostics,
+            // A test or more for each file of source.
+            coverage: coverage::Room::new(cases / 2),
         }
     }
 
@@ -49,6 +53,11 @@ impl Budget {
     /// From here on for the next step.
     pub const fn begin(&mut self) {
         self.thinned = 0;
+    }
+
+    /// For which lines were reached.
+    pub const fn coverage(&mut self) -> &mut coverage::Room {
+        &mut self.coverage
     }
 
     /// How many of so many diagnostics are kept.

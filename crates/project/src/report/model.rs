@@ -156,11 +156,6 @@ impl TestCase {
         }
     }
 
-    /// What tells it from other tests, across runs.
-    pub fn key(&self) -> (Option<&str>, Option<&str>, &str) {
-        (self.file.as_deref(), self.suite.as_deref(), &self.name)
-    }
-
     /// As a person would name it.
     pub fn full_name(&self) -> String {
         match &self.suite {

@@ -250,10 +250,15 @@ fn a_report_that_ends_in_the_middle_says_so() {
 
 #[test]
 fn what_pythons_runners_print_is_read() {
-    let text = "test_a.py::test_ok PASSED                 [ 25%]\nsub/test_b.py::T::test_bad FAILED  [ 50%]\ntest_a.py::test_sk SKIPPED (later) [ 75%]\ntest_a.py::test_x XFAIL [100%]\nFAILED sub/test_b.py::T::test_bad - assert 1 == 2\n";
+    let text = "test_a.py::test_ok PASSED                 [ 25%]\nsub/test_b.py::T::test_bad FAILED  [ 50%]\ntest_a.py::test_sk SKIPPED (later) [ 75%]\ntest_a.py::test_x XFAIL [ 80%]\ntest_a.py::test_y[a (b)] SKIPPED (a (b)) [100%]\nFAILED sub/test_b.py::T::test_bad - assert 1 == 2\n";
     let report = parse(Format::PytestText, text.as_bytes()).unwrap();
     let counts = report.counts();
-    assert_eq!((counts.passed, counts.failed), (1, 1), "{report:#?}");
+    assert_eq!(
+        (counts.total, counts.passed, counts.failed, counts.skipped),
+        (5, 1, 1, 3),
+        "{report:#?}"
+    );
+    assert_eq!(report.tests[4].name, "test_y[a (b)]");
     assert_eq!(report.tests[1].suite.as_deref(), Some("sub.test_b.T"));
     let text = "test_ok (t.A.test_ok) ... ok\ntest_bad (t.A.test_bad) ... FAIL\ntest_sk (t.A.test_sk) ... skipped 'later'\n\n======================================================================\nFAIL: test_bad (t.A.test_bad)\n----------------------------------------------------------------------\nTraceback (most recent call last):\n  File \"/work/t.py\", line 5, in test_bad\n    self.assertEqual(1, 2)\nAssertionError: 1 != 2\n\n----------------------------------------------------------------------\nRan 3 tests in 0.001s\n\nFAILED (failures=1, skipped=1)\n";
     let report = parse(Format::UnittestText, text.as_bytes()).unwrap();

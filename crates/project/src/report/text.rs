@@ -16,6 +16,7 @@ pub(super) fn pytest(bytes: &[u8], budget: &mut Budget) -> TestReport {
             Some((before, percent)) if percent.ends_with("%]") => before.trim_end(),
             _ => line,
         };
+        let line = without_reason(line);
         let Some((id, word)) = line.rsplit_once(' ').filter(|(id, _)| id.contains("::")) else {
             continue;
         };
@@ -44,6 +45,19 @@ pub(super) fn pytest(bytes: &[u8], budget: &mut Budget) -> TestReport {
     // Whatever it says: it is read only where the report that stands at the end is not there.
     report.cut = Some("only its output tells of its tests".to_owned());
     report
+}
+
+/// `SKIPPED (why)`, and what else has a reason.
+pub(super) fn without_reason(line: &str) -> &str {
+    let words = [" SKIPPED (", " XFAIL (", " XPASS ("];
+    let mut found = words.iter().filter_map(|word| {
+        let at = line.find(word)?;
+        line.get(..at + word.len() - " (".len())
+    });
+    match line.ends_with(')') {
+        true => found.next().unwrap_or(line),
+        false => line,
+    }
 }
 
 /// `test_name (module.Class.test_name) ... ok`, and blocks after `FAIL: test_name (…)`.

@@ -153,6 +153,10 @@ fn in_request(text: &str) -> String {
         .replace("ARGS: ", "project.args: ")
         .replace("leave --fail-fast out", "leave fail_fast out")
         .replace("leave --coverage out", "leave coverage out")
+        .replace("--fail-fast", "project.fail_fast")
+        .replace("--coverage", "project.coverage")
+        .replace("--retries", "project.retries")
+        .replace("--repeat", "project.repeat")
 }
 
 fn never_started(error: &WorkError) -> Ending {

@@ -100,6 +100,8 @@ fn write(history: &History, head: Head) -> io::Result<()> {
         .prefix(".audit-head-")
         .tempfile_in(history.dir().path())?;
     writeln!(file, "{} {}", head.seq, head.hash)?;
+    // Some file systems leave an empty file after a power cut otherwise, and a head that cannot be read stays so.
+    file.as_file().sync_data()?;
     file.persist(history.dir().audit_head())?;
     Ok(())
 }

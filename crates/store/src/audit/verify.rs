@@ -377,6 +377,15 @@ impl Check<'_> {
                  WHERE tags.facet <> runs.facet OR tags.duration IS NOT runs.duration OR tags.command <> runs.command",
             ),
             (
+                "senders that carry another status, duration or command than their run",
+                "SELECT count(*) FROM senders CROSS JOIN runs ON id = run
+                 WHERE senders.facet <> runs.facet OR senders.duration IS NOT runs.duration OR senders.command <> runs.command",
+            ),
+            (
+                "commands that no search would find",
+                "SELECT count(*) FROM commands WHERE command NOT IN (SELECT rowid FROM command_trigrams)",
+            ),
+            (
                 "statuses with a wrong number of runs",
                 "SELECT count(*) FROM facets WHERE runs <> (SELECT count(*) FROM runs AS r WHERE r.facet = facets.facet)",
             ),

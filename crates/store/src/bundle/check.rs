@@ -16,14 +16,11 @@ use crate::model::{Artifact, Digest, Outcome, StoredRun};
 
 use super::archive::{Archive, Entry};
 use super::format::{
-    EntryName, FORMAT, FileFacts, Limits, Manifest, Progress, Provenance, SignatureRecord, VERSION,
-    Version, refused,
+    EntryName, FORMAT, FileFacts, INLINE_OUTPUT, Limits, Manifest, Progress, Provenance,
+    SignatureRecord, VERSION, Version, refused,
 };
 use super::output::LogCheck;
 use super::sign::{self, PublicKey};
-
-/// Outputs up to this size are kept with the run, longer ones as objects.
-pub(super) const INLINE_OUTPUT: u64 = 16 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InspectOptions {
@@ -139,8 +136,12 @@ fn read_manifest(bytes: &[u8]) -> Result<Manifest, StoreError> {
         )));
     }
     if head.version.major != VERSION.major {
+        let fix = match head.version.major > VERSION.major {
+            true => "use a newer one",
+            false => "export it anew with this version",
+        };
         return Err(refused(format!(
-            "it has version {} of the format, and this cofferdam reads {}.x; use a newer one",
+            "it has version {} of the format, and this cofferdam reads {}.x; {fix}",
             head.version, VERSION.major
         )));
     }
@@ -211,11 +212,8 @@ fn check_listing(
 
 /// What would have to be held in memory.
 fn check_held(manifest: &Manifest, limits: &Limits) -> Result<(), StoreError> {
-    let held = manifest.files.iter().filter(|(name, facts)| match name {
-        EntryName::Run(_) => true,
-        EntryName::Output(_) => facts.bytes <= INLINE_OUTPUT,
-        _ => false,
-    });
+    let held = manifest.files.iter();
+    let held = held.filter(|(name, facts)| name.is_held(facts.bytes));
     let held = held.fold(0_u64, |sum, (_, facts)| sum.saturating_add(facts.bytes));
     if held > limits.held_bytes {
         return Err(refused(format!(
@@ -297,10 +295,8 @@ impl Reading {
 fn keeps(name: EntryName, facts: &FileFacts) -> bool {
     match name {
         EntryName::Artifact(_) => false,
-        EntryName::Output(_) => facts.bytes <= INLINE_OUTPUT,
-        EntryName::Provenance | EntryName::Run(_) | EntryName::Manifest | EntryName::Signature => {
-            true
-        }
+        EntryName::Output(_) | EntryName::Run(_) => name.is_held(facts.bytes),
+        EntryName::Provenance | EntryName::Manifest | EntryName::Signature => true,
     }
 }
 

@@ -35,7 +35,19 @@ pub enum EntryName {
     Signature,
 }
 
+/// Outputs up to this size are kept with the run, longer ones as objects.
+pub(super) const INLINE_OUTPUT: u64 = 16 << 10;
+
 impl EntryName {
+    /// Whether whoever reads a bundle holds a file of this name and size in memory until it is recorded.
+    pub(super) const fn is_held(self, bytes: u64) -> bool {
+        match self {
+            Self::Run(_) => true,
+            Self::Output(_) => bytes <= INLINE_OUTPUT,
+            Self::Artifact(_) | Self::Provenance | Self::Manifest | Self::Signature => false,
+        }
+    }
+
     /// Names are compared as a whole. One that is not in the layout is refused, with the worst that can be said of it.
     pub(super) fn parse(raw: &[u8]) -> Result<Self, String> {
         let Ok(name) = std::str::from_utf8(raw) else {

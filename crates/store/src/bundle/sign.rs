@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs::OpenOptions;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::str::FromStr;
@@ -13,7 +13,9 @@ use std::str::FromStr;
 use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 
+use crate::data_dir::write_new;
 use crate::error::StoreError;
+use crate::random;
 
 use super::format::{SignatureRecord, refused};
 
@@ -100,35 +102,11 @@ impl fmt::Debug for SigningKey {
 
 /// Makes a key and writes it to a new file that its owner alone can read, in PEM, so that openssl can use it too.
 pub fn generate_key(path: &Path) -> Result<PublicKey, StoreError> {
-    let key = SigningKey::from_seed(&random_seed(path)?);
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .and_then(|mut file| {
-            let result = file
-                .write_all(key.to_pem().as_bytes())
-                .and_then(|()| file.sync_all());
-            if result.is_err() {
-                // Half a key is of no use to anybody, and would stand in the way of the next attempt.
-                let _ = std::fs::remove_file(path);
-            }
-            result
-        });
+    let seed = random::bytes().map_err(StoreError::io("get random bytes for", path))?;
+    let key = SigningKey::from_seed(&seed);
+    let written = write_new(path, key.to_pem().as_bytes(), 0o600);
     written.map_err(StoreError::io("write the new key file", path))?;
     Ok(key.public_key())
-}
-
-fn random_seed(path: &Path) -> Result<[u8; 32], StoreError> {
-    let mut seed = [0; 32];
-    let mut rest = seed.as_mut_slice();
-    while !rest.is_empty() {
-        let got = rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| StoreError::io("get random bytes for", path)(errno.into()))?;
-        rest = rest.get_mut(got..).unwrap_or_default();
-    }
-    Ok(seed)
 }
 
 /// A key file must not make us wait: it could be a pipe.

@@ -37,6 +37,8 @@ pub(super) struct Writer<'a, W: Write + Seek> {
     files: BTreeMap<EntryName, FileFacts>,
     missing: Vec<Missing>,
     total: u64,
+    /// Of that, what whoever reads it holds in memory.
+    held: u64,
     progress: Progress,
     report: &'a mut dyn FnMut(Progress),
 }
@@ -63,6 +65,7 @@ impl<'a, W: Write + Seek> Writer<'a, W> {
             files: BTreeMap::new(),
             missing: Vec::new(),
             total: 0,
+            held: 0,
             progress: Progress {
                 of_files: u64::try_from(files).unwrap_or(u64::MAX),
                 ..Progress::default()
@@ -197,22 +200,40 @@ impl<'a, W: Write + Seek> Writer<'a, W> {
 
     fn check_limits(&mut self, name: EntryName, bytes: u64) -> Result<(), StoreError> {
         self.total = self.total.saturating_add(bytes);
+        if name.is_held(bytes) {
+            self.held = self.held.saturating_add(bytes);
+        }
         let entries = u64::try_from(self.files.len()).unwrap_or(u64::MAX);
         let most = self.limits.of(name);
         let why = if bytes > most {
-            format!("`{name}` has {bytes} bytes, and a bundle takes at most {most}")
+            let fix = match name {
+                EntryName::Artifact(_) => "export without artifacts",
+                EntryName::Run(_) | EntryName::Output(_) => "leave this run out",
+                EntryName::Provenance | EntryName::Manifest | EntryName::Signature => {
+                    "export fewer runs"
+                }
+            };
+            format!("`{name}` has {bytes} bytes, and a bundle takes at most {most}; {fix}")
+        } else if self.held > self.limits.held_bytes {
+            let most = self.limits.held_bytes;
+            format!(
+                "the runs and short outputs of a bundle take at most {most} bytes; export them in parts"
+            )
         } else if self.total > self.limits.total_bytes {
             let most = self.limits.total_bytes;
-            format!("a bundle takes at most {most} bytes in all")
+            format!(
+                "a bundle takes at most {most} bytes in all; export fewer runs, or without artifacts"
+            )
         } else if entries.saturating_add(3) > self.limits.entries {
-            format!("a bundle takes at most {} files", self.limits.entries)
+            let most = self.limits.entries;
+            format!("a bundle takes at most {most} files; export fewer runs, or without artifacts")
         } else {
             return Ok(());
         };
         Err(StoreError::Invalid {
             field: "runs",
             value: self.to.display().to_string(),
-            why: format!("{why}; export fewer runs, or without artifacts"),
+            why,
         })
     }
 

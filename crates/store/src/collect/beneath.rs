@@ -5,6 +5,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+pub(super) use crate::beneath::split;
+
 const STAY: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_XDEV);
@@ -18,17 +20,6 @@ pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, E
 pub(super) fn open_file(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::openat2(parent, name, flags, Mode::empty(), STAY)
-}
-
-/// The directory that holds the last name of `path`, and that name.
-pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (
-            path.get(..at).unwrap_or_default(),
-            path.get(at + 1..).unwrap_or_default(),
-        ),
-        None => (&[], path),
-    }
 }
 
 /// Goes down `path` step by step. The empty path is `top` itself.

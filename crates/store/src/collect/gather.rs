@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use cofferdam_contract::units::Bytes;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -33,6 +34,8 @@ pub struct Collected {
 
 /// A list of what is left out is read by people and kept with the run: it ends here, and says how much more there is.
 const MAX_LEFT_OUT: usize = 1_000;
+/// Of the names of what is kept, and of those of what is left out: the program chose how long they are, and a record has an end.
+const MOST_NAMES: Bytes = Bytes::new(2 << 20);
 
 /// Keeps what is new or changed in the workspace since `before`, or everything where there is no before: the upper layer of an overlay holds only what the run made.
 ///
@@ -71,6 +74,7 @@ pub(super) fn collect_within(
         parent: None,
         stored: None,
         run_bytes: 0,
+        name_bytes: 0,
         read_bytes: 0,
         opened: 0,
         refused: None,
@@ -143,16 +147,28 @@ impl Findings {
 
 fn told(mut left_out: Vec<(Vec<u8>, Reason)>) -> Vec<LeftOut> {
     left_out.sort_by(|a, b| a.0.cmp(&b.0));
-    let count = left_out.len().saturating_sub(MAX_LEFT_OUT);
-    left_out.truncate(MAX_LEFT_OUT);
+    let all = left_out.len();
+    let mut names = 0;
+    let mut told: Vec<LeftOut> = left_out
+        .into_iter()
+        .take(MAX_LEFT_OUT)
+        .map(|(path, reason)| LeftOut {
+            path: escape(&path),
+            why: reason.to_string(),
+        })
+        .take_while(|left| {
+            names += byte_count(&left.path);
+            names <= MOST_NAMES.get()
+        })
+        .collect();
+    let count = all - told.len();
     if count > 0 {
-        left_out.push((b".".to_vec(), Reason::AndMore { count }));
+        told.push(LeftOut {
+            path: ".".to_owned(),
+            why: Reason::AndMore { count }.to_string(),
+        });
     }
-    let told = |(path, reason): (Vec<u8>, Reason)| LeftOut {
-        path: escape(&path),
-        why: reason.to_string(),
-    };
-    left_out.into_iter().map(told).collect()
+    told
 }
 
 /// Up to this size contents are staged in memory.
@@ -169,6 +185,8 @@ struct Keeping<'a> {
     /// What the whole store takes, once it is needed.
     stored: Option<u64>,
     run_bytes: u64,
+    /// Of the names of what is kept.
+    name_bytes: u64,
     /// What was read and how often something was opened, kept or not: reading costs, too.
     read_bytes: u64,
     opened: u64,
@@ -180,6 +198,8 @@ struct Keeping<'a> {
 impl Keeping<'_> {
     fn keep(&mut self, candidate: &Candidate) -> Result<Artifact, Reason> {
         self.check(candidate.meta.bytes)?;
+        let path = escape(&candidate.path);
+        self.check_name(candidate.meta.bytes, &path)?;
         self.check_effort(candidate.meta.bytes)?;
         self.opened += 1;
         let file = self.open(&candidate.path)?;
@@ -216,9 +236,10 @@ impl Keeping<'_> {
         self.check_store(meta.bytes, adds)?;
         let stored = staged.commit().map_err(|error| self.not_stored(&error))?;
         self.run_bytes = self.run_bytes.saturating_add(stored.bytes);
+        self.name_bytes = self.name_bytes.saturating_add(byte_count(&path));
         self.stored = self.stored.map(|stored| stored.saturating_add(adds));
         Ok(Artifact {
-            path: escape(&candidate.path),
+            path,
             digest: stored.digest,
             bytes: stored.bytes,
             media_type: media_type(beneath::split(&candidate.path).1, &beginning).to_owned(),
@@ -250,6 +271,14 @@ impl Keeping<'_> {
             Some(error) => Err(Reason::NotStored { error }),
             None => Ok(()),
         }
+    }
+
+    fn check_name(&self, bytes: u64, path: &str) -> Result<(), Reason> {
+        if self.name_bytes.saturating_add(byte_count(path)) > MOST_NAMES.get() {
+            let limit = MOST_NAMES;
+            return Err(Reason::NamesTooLong { bytes, limit });
+        }
+        Ok(())
     }
 
     /// A program that leaves many large files which are not kept must not hold us up.
@@ -316,6 +345,10 @@ impl Keeping<'_> {
         };
         beneath::open_file(dir.as_fd(), name).map_err(unreadable)
     }
+}
+
+fn byte_count(text: &str) -> u64 {
+    u64::try_from(text.len()).unwrap_or(u64::MAX)
 }
 
 fn unreadable(error: Errno) -> Reason {

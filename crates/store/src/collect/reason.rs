@@ -27,6 +27,11 @@ pub enum Reason {
         bytes: u64,
         limit: Bytes,
     },
+    /// A record holds only so much of names.
+    NamesTooLong {
+        bytes: u64,
+        limit: Bytes,
+    },
     Unreadable {
         error: String,
     },
@@ -89,6 +94,11 @@ impl fmt::Display for Reason {
                 "it has {}; with it, all that is kept would take more than {limit}",
                 Bytes::new(*bytes)
             ),
+            Self::NamesTooLong { bytes, limit } => write!(
+                f,
+                "it has {}; with it, the names of the run's files would have more than {limit}",
+                Bytes::new(*bytes)
+            ),
             Self::Unreadable { error } => write!(f, "it cannot be read: {error}"),
             Self::Gone => f.write_str("it was removed or replaced after the run"),
             Self::ChangedMeanwhile => f.write_str("it was being changed while it was read"),
@@ -102,7 +112,7 @@ impl fmt::Display for Reason {
             }
             Self::TooManyEntries { limit } => write!(
                 f,
-                "the workspace has more than {limit} entries; the rest was not looked at"
+                "the workspace has more than {limit} entries, or very long names; the rest was not looked at"
             ),
             Self::AndMore { count } => write!(f, "{count} more are left out"),
         }

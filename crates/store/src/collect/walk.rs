@@ -17,11 +17,14 @@ pub(super) struct Bounds {
     pub(super) entries: usize,
     /// Of directories below the top.
     pub(super) depth: usize,
+    /// Of the paths of all entries together: each is kept until the walk has ended, and the program chose how long they are.
+    pub(super) path_bytes: usize,
 }
 
 pub(super) const BOUNDS: Bounds = Bounds {
     entries: 200_000,
     depth: 64,
+    path_bytes: 32 << 20,
 };
 
 /// What identifies a state of a file.
@@ -60,7 +63,7 @@ pub(super) enum Closed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     Whole,
-    /// There were more entries than are looked at.
+    /// There were more entries, or longer names, than are looked at.
     Cut,
 }
 
@@ -73,6 +76,7 @@ pub(super) fn walk(
     let mut walk = Walk {
         bounds,
         left: bounds.entries,
+        path_bytes_left: bounds.path_bytes,
         extent: Extent::Whole,
         path: Vec::new(),
         open: Vec::new(),
@@ -100,6 +104,7 @@ const BUFFER: usize = 64 << 10;
 struct Walk<'a> {
     bounds: Bounds,
     left: usize,
+    path_bytes_left: usize,
     extent: Extent,
     /// Of the directory that is being listed, with `/` at its end, except for the top.
     path: Vec<u8>,
@@ -156,11 +161,14 @@ impl Walk<'_> {
             if name == b"." || name == b".." {
                 continue;
             }
-            let Some(left) = self.left.checked_sub(1) else {
+            let left = self.left.checked_sub(1);
+            let path_bytes_left = self.path_bytes_left.checked_sub(level.path + name.len());
+            let (Some(left), Some(path_bytes_left)) = (left, path_bytes_left) else {
                 self.extent = Extent::Cut;
                 return Ok(());
             };
             self.left = left;
+            self.path_bytes_left = path_bytes_left;
             self.path.truncate(level.path);
             if self.look(level.dir.as_fd(), name, entry.file_type()) == Below::Enter {
                 level.below.push(name.to_vec());

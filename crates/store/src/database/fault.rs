@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::ErrorCode;
 
 use crate::error::StoreError;
-use crate::sqlite::Trouble;
+use crate::sqlite::{self, Trouble};
 
 /// A failure without its path. [`Fault::at`] adds it.
 #[derive(Debug)]
@@ -84,16 +84,8 @@ enum Meaning {
 }
 
 fn meaning(error: &rusqlite::Error) -> Meaning {
-    use rusqlite::Error as E;
-    match error {
-        E::InvalidColumnType(..)
-        | E::FromSqlConversionFailure(..)
-        | E::IntegralValueOutOfRange(..)
-        | E::Utf8Error(..) => return Meaning::Damaged,
-        _ => {}
-    }
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Meaning::Damaged,
+        _ if sqlite::is_unreadable(error) => Meaning::Damaged,
         Some(ErrorCode::ReadOnly) => Meaning::NotWritable,
         _ => Meaning::Other,
     }

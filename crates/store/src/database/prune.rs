@@ -151,8 +151,10 @@ fn by_age(
         .max(failure)
         .and_then(|at| at.saturating_add(slack).ok());
     let Some(last) = last else { return Ok(()) };
+    // By the id, as they are walked: one run that says that it began later than its id does not end the walk for those behind it.
+    let last = RunId::floor(last);
     each_candidate(connection, doomed, |doomed, candidate| {
-        if candidate.started > last {
+        if candidate.id > last {
             return Ok(ControlFlow::Break(()));
         }
         let oldest = if candidate.status.is_failure() {

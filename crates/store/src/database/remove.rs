@@ -1,8 +1,9 @@
 //! Runs go, and with them the contents that nothing else refers to. What is about to go is worked out first; a dry run ends there.
 //!
 //! Contents must not go while a run that is about to be recorded refers to them. Whoever puts contents into the store sets their time anew, also when they were there already, so:
-//! contents that have not been put for an hour may go; younger ones only together with the run that put them last, and only while no journal is waiting. The rest goes with a later
-//! pruning.
+//! contents that have not been put for an hour may go; younger ones only together with the run that put them last, and only while no journal is waiting. Nor do contents go, however
+//! old, that were put while a run went on whose journal still waits: a large journal waits until somebody reads the history, and only it says what the run left. The rest goes with a
+//! later pruning.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -28,6 +29,10 @@ use crate::objects::{Objects, StoredObject};
 const SETTLED: Duration = Duration::from_secs(3600);
 /// How long after its end a run's artifacts are put into the store, at most.
 const COLLECTED: Duration = Duration::from_secs(60);
+/// Nobody waits longer for a journal to be adopted: one that nobody can read stays for ever, and must not keep everything else.
+const LONGEST_WAIT: Duration = Duration::from_secs(30 * 86_400);
+/// A run's id is made by another clock than the times of files.
+const SLACK: Duration = Duration::from_secs(60);
 /// How many runs, or contents, go in one transaction: others want to write too.
 const PORTION: usize = 2000;
 
@@ -142,7 +147,10 @@ pub(crate) struct Doomed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waiting {
     Nothing,
-    Journals,
+    /// The oldest of them began then.
+    Journals {
+        since: SystemTime,
+    },
 }
 
 impl Doomed {
@@ -151,6 +159,9 @@ impl Doomed {
         objects: &Objects,
         dir: &DataDir,
     ) -> Result<Self, Fault> {
+        // Before the store is listed: what is put from now on is seen to be fresh, also where it was listed with an older time.
+        let now = file_clock();
+        let waiting = waiting(dir, now);
         let sql = "SELECT count(*), ifnull(sum(stored_bytes), 0) FROM runs";
         let (all_runs, rows): (i64, i64) =
             connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -169,8 +180,8 @@ impl Doomed {
                 .into_iter()
                 .map(|object| (object.digest, object))
                 .collect(),
-            waiting: waiting(dir),
-            now: SystemTime::now(),
+            waiting,
+            now,
             all_runs: unsigned(all_runs),
             all_bytes: unsigned(rows).saturating_add(in_objects),
         })
@@ -261,7 +272,11 @@ impl Doomed {
 
     fn is_settled(&self, object: &StoredObject) -> bool {
         let age = self.now.duration_since(object.modified);
-        age.is_ok_and(|age| age >= SETTLED)
+        let may_be_waited_for = match self.waiting {
+            Waiting::Nothing => false,
+            Waiting::Journals { since } => object.modified >= since,
+        };
+        age.is_ok_and(|age| age >= SETTLED) && !may_be_waited_for
     }
 
     fn is_last_put_by(&self, object: &StoredObject, run: &Candidate) -> bool {
@@ -325,21 +340,51 @@ fn references(connection: &Connection, digest: &Digest) -> Result<u64, Fault> {
 }
 
 /// When it cannot be told, there may be some.
-fn waiting(dir: &DataDir) -> Waiting {
-    match fs::read_dir(dir.spool()) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Waiting::Nothing,
-        Ok(entries) => {
-            let is_journal = |path: std::path::PathBuf| {
-                path.extension()
-                    .is_none_or(|found| found == crate::journal::EXTENSION)
-            };
-            match entries.flatten().any(|entry| is_journal(entry.path())) {
-                true => Waiting::Journals,
-                false => Waiting::Nothing,
-            }
-        }
-        Err(_) => Waiting::Journals,
+fn waiting(dir: &DataDir, now: SystemTime) -> Waiting {
+    let always = Waiting::Journals {
+        since: SystemTime::UNIX_EPOCH,
+    };
+    let entries = match fs::read_dir(dir.spool()) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Waiting::Nothing,
+        Err(_) => return always,
+    };
+    let began = entries.flatten().filter_map(|entry| began(&entry, now));
+    match began.min() {
+        Some(oldest) => Waiting::Journals {
+            since: oldest.checked_sub(SLACK).unwrap_or(oldest),
+        },
+        None => Waiting::Nothing,
     }
+}
+
+/// When the run of a journal was named, which is before it put anything. `None` for what is no journal, or none any more.
+fn began(entry: &fs::DirEntry, now: SystemTime) -> Option<SystemTime> {
+    let path = entry.path();
+    let is_journal = path
+        .extension()
+        .is_none_or(|found| found == crate::journal::EXTENSION);
+    if !is_journal {
+        return None;
+    }
+    let named = path.file_stem().and_then(|stem| stem.to_str());
+    let named = named.and_then(|stem| stem.parse::<RunId>().ok());
+    let written = match entry.metadata().and_then(|found| found.modified()) {
+        Ok(written) => written,
+        // Adopted meanwhile, and recorded before that.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(_) => return Some(SystemTime::UNIX_EPOCH),
+    };
+    let waits_for = now.duration_since(written).unwrap_or_default();
+    (waits_for <= LONGEST_WAIT).then(|| named.map_or(written, RunId::made_at))
+}
+
+/// The clock that file systems take their times from; it is a little behind the other one.
+fn file_clock() -> SystemTime {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let seconds = Duration::from_secs(u64::try_from(now.tv_sec).unwrap_or(0));
+    let rest = Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0));
+    SystemTime::UNIX_EPOCH + seconds + rest
 }
 
 #[cfg(test)]
@@ -395,6 +440,8 @@ mod tests {
     }
 
     const OLD: Duration = Duration::from_secs(7200);
+    /// The clock of files is some milliseconds behind.
+    const JUST_NOW: Duration = Duration::from_millis(100);
     /// What an object's file has before its contents.
     const HEAD: u64 = 17;
 
@@ -468,7 +515,7 @@ mod tests {
 
     /// A run of just now, whose artifacts went into the store with it.
     fn fresh_run(place: &mut Place) -> Digest {
-        let digest = put(place, b"fresh", Duration::ZERO).unwrap();
+        let digest = put(place, b"fresh", JUST_NOW).unwrap();
         let mut run = with_artifact(exited(1, 0), digest, 5);
         run.opening.started_at = Timestamp::now();
         place.history.record(&[run]).unwrap();
@@ -491,6 +538,55 @@ mod tests {
         assert!(is_there(&place, &digest));
     }
 
+    /// A large journal waits until somebody reads the history, for days if nobody does, and only it says which contents are its run's.
+    #[test]
+    fn the_artifacts_of_a_run_whose_journal_waits_stay_however_old_they_are() {
+        let mut place = Place::new().unwrap();
+        let hours_ago =
+            |hours: i32| Timestamp::now() - jiff::SignedDuration::from_hours(hours.into());
+        let older = put(&place, b"older than the run", Duration::from_secs(5 * 3600)).unwrap();
+        let own = put(&place, b"of the run", OLD).unwrap();
+        let run = RunId::floor(hours_ago(3));
+        let journal = place.dir.spool().join(format!("{run}.run"));
+        fs::write(&journal, b"").unwrap();
+        place.history.prune(&KEEP_ALL, PruneMode::Remove).unwrap();
+        assert!(is_there(&place, &own) && !is_there(&place, &older));
+
+        // Also where an old run that goes refers to the same contents.
+        let before = with_artifact(exited(1, 0), own, 10);
+        place.history.record(&[before]).unwrap();
+        place.history.remove(&[id(1)], PruneMode::Remove).unwrap();
+        assert!(is_there(&place, &own));
+
+        // One that nobody can read keeps nothing for ever.
+        let long_ago = SystemTime::now() - LONGEST_WAIT - OLD;
+        let file = File::options().write(true).open(&journal).unwrap();
+        file.set_modified(long_ago).unwrap();
+        place.history.prune(&KEEP_ALL, PruneMode::Remove).unwrap();
+        assert!(!is_there(&place, &own));
+    }
+
+    #[test]
+    fn contents_that_somebody_puts_while_the_store_is_listed_stay() {
+        let mut place = Place::new().unwrap();
+        let digest = put(&place, b"again", OLD).unwrap();
+        let objects = Objects::open(&place.dir);
+        let doomed = place
+            .history
+            .read(|connection| {
+                let mut doomed = Doomed::new(connection, &objects, &place.dir)?;
+                doomed.sweep_orphans(connection)?;
+                Ok(doomed)
+            })
+            .unwrap();
+        assert!(doomed.objects.contains(&digest));
+        // In the same tick, mostly.
+        objects.put(b"again").unwrap();
+        let done = place.history.carry_out(doomed, PruneMode::Remove).unwrap();
+        assert_eq!(done.objects, 0);
+        assert!(is_there(&place, &digest));
+    }
+
     /// Contents that cannot go yet must not cost runs that could stay.
     #[test]
     fn no_run_goes_for_contents_that_cannot_go_yet() {
@@ -498,7 +594,7 @@ mod tests {
         for n in 1..=4 {
             let mut contents = noise(100_000);
             contents.push(n);
-            let digest = put(&place, &contents, Duration::ZERO).unwrap();
+            let digest = put(&place, &contents, JUST_NOW).unwrap();
             let run = with_artifact(exited(n.into(), 0), digest, 100_001);
             place.history.record(&[run]).unwrap();
         }

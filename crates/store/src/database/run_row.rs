@@ -323,7 +323,7 @@ fn contents_of(connection: &Connection, id: RunId) -> Result<BTreeMap<Digest, i6
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// A text for numbers of the hot row; also what `RunSummary` reads back.
+/// The time that a number of the hot row stands for.
 pub(crate) fn timestamp(micros: i64) -> Result<Timestamp, Fault> {
     Timestamp::from_microsecond(micros)
         .map_err(|_| Fault::Damaged(format!("{micros} is not a time")))

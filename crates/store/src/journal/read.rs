@@ -45,7 +45,7 @@ fn open(path: &Path) -> io::Result<File> {
 /// A journal as whoever adopts it finds it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Found {
-    /// Somebody writes it; what it holds so far.
+    /// Somebody writes it; only its opening is read, since the rest is not whole yet and may be long.
     Alive(Read),
     /// Nobody does any more.
     Left(Read),
@@ -57,11 +57,16 @@ pub(crate) enum Found {
     NotUnderstood,
 }
 
-/// Reads a journal under its lock, if nobody else has it: while it is held, nobody can begin to write.
+/// Reads a journal under its lock, if nobody else has it. The lock is gone when this returns: who acts on what was found must know that nobody has begun to write meanwhile.
 pub(crate) fn look(path: &Path) -> io::Result<Found> {
     let mut file = open(path)?;
     let writer = lock(&file)?;
-    let read = read_from(&mut file, 0, u64::MAX)?;
+    let at_most = match writer {
+        // The frame that passes this is the first.
+        Writer::Alive => 1,
+        Writer::Gone => u64::MAX,
+    };
+    let read = read_from(&mut file, 0, at_most)?;
     if read.opening.is_none() && writer == Writer::Alive {
         return Ok(Found::BeingMade);
     }

@@ -209,9 +209,15 @@ fn a_journal_that_is_removed_meanwhile_is_said_to_be() {
 #[test]
 fn beginnings_and_strangers_are_told_apart() {
     let Place { dir, id, .. } = &place().unwrap();
-    let journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
+    let mut journal = Journal::begin(dir, &opening(*id), Rules::default(), ROOMY).unwrap();
     let path = path(dir, *id);
-    assert!(matches!(look(&path).unwrap(), Found::Alive(_)));
+    journal.output(Stream::Stdout, b"a line\n");
+    // Of one that is being written only the opening is read, however long it is.
+    let Found::Alive(read) = look(&path).unwrap() else {
+        panic!("it is being written");
+    };
+    let run = read.opening.map(|opening| opening.run_id);
+    assert_eq!((run, read.chunks), (Some(*id), vec![]));
     journal.finish(closing()).unwrap();
     assert!(matches!(look(&path).unwrap(), Found::Left(_)));
     let whole = std::fs::read(&path).unwrap();

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cofferdam_contract::ending::Stream;
 use cofferdam_contract::units::Bytes;
@@ -85,8 +85,7 @@ impl Journal {
             trouble: None,
             frame: MAGIC.to_vec(),
         };
-        let begun = rustix::fs::flock(&journal.file, FlockOperation::LockExclusive)
-            .and_then(|()| journal.put_document(OPENING, opening));
+        let begun = take_lock(&journal.file).and_then(|()| journal.put_document(OPENING, opening));
         if let Err(errno) = begun {
             let _ = rustix::fs::unlink(&path);
             return Err(failed(errno));
@@ -269,6 +268,20 @@ impl Journal {
 fn create(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+}
+
+/// Whoever looks at the new file holds it for a moment; one that is stopped in that moment does not hold up the run.
+fn take_lock(file: &OwnedFd) -> Result<(), Errno> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const NAP: Duration = Duration::from_micros(200);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(NAP),
+            other => return other,
+        }
+    }
 }
 
 fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {

@@ -86,7 +86,7 @@ impl Head {
     }
 }
 
-/// Contents that are all in memory, as they will be stored. `None` for `packed` means as they are.
+/// Contents that are all in memory, as they will be stored. `None` means as they are.
 pub(super) fn pack(contents: &[u8]) -> io::Result<Option<Vec<u8>>> {
     if contents.len() < TOO_SMALL_TO_PACK || !shrinks(contents)? {
         return Ok(None);

@@ -1,12 +1,13 @@
 //! The directory of objects: `objects/ab/cdef…`, one file for each contents, named by their SHA-256.
 //!
 //! An object appears whole or not at all: it is written to `objects/new/` and renamed. What a crash leaves there, [`Objects::sweep_unfinished`] removes. Nothing is synced to the
-//! disk: that would cost a run more than the run, so a power cut can take the newest objects away or leave them torn. A torn one shows by its size or its checksum, is never
-//! delivered, and is replaced when the same contents are stored again.
+//! disk while a run goes on: that would cost it more than the run, so a power cut can take the newest objects away or leave them torn. A torn one shows by its size or its checksum and
+//! is never delivered; where it shows by its size, it is replaced when the same contents are stored again.
 //!
 //! Threads and processes need no lock. Whoever stores contents that are there already sets the file's time to now, and [`Objects::remove_unused`] spares what is fresh.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -94,6 +95,22 @@ impl Objects {
     /// The contents as a stream. See [`ObjectReader`] for when they are checked.
     pub fn reader(&self, digest: &Digest) -> Result<ObjectReader, StoreError> {
         ObjectReader::open(self.path(digest), digest)
+    }
+
+    /// Returns when these contents are on the disk, under their names.
+    pub(crate) fn sync(&self, digests: &[Digest]) -> Result<(), StoreError> {
+        let mut shelves = BTreeSet::new();
+        for digest in digests {
+            let path = self.path(digest);
+            let synced = File::open(&path).and_then(|file| file.sync_data());
+            synced.map_err(StoreError::io("write", &path))?;
+            shelves.extend(path.parent().map(Path::to_owned));
+        }
+        for shelf in shelves {
+            let synced = File::open(&shelf).and_then(|dir| dir.sync_all());
+            synced.map_err(StoreError::io("write", &shelf))?;
+        }
+        Ok(())
     }
 
     pub fn contains(&self, digest: &Digest) -> bool {

@@ -348,6 +348,7 @@ impl Drop for SmallDisk {
 fn a_full_disk_is_named_and_leaves_no_part_of_an_object() {
     let dir = tempfile::tempdir().unwrap();
     let Some(_disk) = SmallDisk::mount(dir.path()) else {
+        assert!(std::env::var_os("CI").is_none(), "no small disk");
         eprintln!("SKIPPED: mounting a small disk needs root");
         return;
     };

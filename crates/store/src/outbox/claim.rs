@@ -90,10 +90,15 @@ impl Outbox {
             transaction
                 .prepare_cached("DELETE FROM messages WHERE state = 0 AND expires IS NOT NULL AND expires <= ?1 AND holder IS NULL")?
                 .execute([now])?;
-            let Some(found) = find(transaction, whose, now)? else {
-                return Ok(None);
-            };
-            take(transaction, found, now.saturating_add(milliseconds(lease)), me).map(Some)
+            let lease_ends = now.saturating_add(milliseconds(lease));
+            while let Some(found) = find(transaction, whose, now)? {
+                match take(transaction, found, lease_ends, me) {
+                    // One that cannot be read must not stand before all the others for ever.
+                    Err(Fault::Damaged(why)) => give_up_damaged(transaction, found, &why, now)?,
+                    taken => return taken.map(Some),
+                }
+            }
+            Ok(None)
         })
     }
 
@@ -272,6 +277,7 @@ fn take(
     lease_ends: i64,
     me: &str,
 ) -> Result<Delivery, Fault> {
+    let delivery = read(transaction, found)?;
     transaction
         .prepare_cached(
             "UPDATE messages SET attempts = attempts + 1, due = ?2, holder = ?3 WHERE id = ?1",
@@ -283,13 +289,31 @@ fn take(
             .prepare_cached("UPDATE peers SET not_before = ?2 WHERE peer = (SELECT peer FROM messages WHERE id = ?1)")?
             .execute(params![found.id, lease_ends])?;
     }
-    let sql = "SELECT m.id, run, kind, url, key, token, trust, body, created, attempts, trace
+    Ok(delivery)
+}
+
+/// As it will be when it is taken.
+fn read(transaction: &Transaction<'_>, found: Found) -> Result<Delivery, Fault> {
+    let sql = "SELECT m.id, run, kind, url, key, token, trust, body, created, attempts + 1, trace
                FROM messages m JOIN bodies b ON b.message = m.id WHERE m.id = ?1";
     let read = transaction
         .prepare_cached(sql)?
         .query_row([found.id], |row| Ok(delivery(row, found.peer_failures)))
         .optional()?;
     read.unwrap_or_else(|| Err(Fault::Damaged(format!("message {} has no body", found.id))))
+}
+
+/// It stays to be looked at, and the next of its run has its turn.
+fn give_up_damaged(
+    transaction: &Transaction<'_>,
+    found: Found,
+    why: &str,
+    now: i64,
+) -> Result<(), Fault> {
+    transaction
+        .prepare_cached("UPDATE messages SET state = 2, due = NULL, holder = NULL, ended = ?2, outcome = ?3 WHERE id = ?1")?
+        .execute(params![found.id, now, format!("damaged: {why}")])?;
+    let_the_next_go(transaction, MessageId(found.id), now)
 }
 
 fn delivery(row: &Row<'_>, peer_failures: i64) -> Result<Delivery, Fault> {

@@ -4,6 +4,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
@@ -60,6 +61,21 @@ pub(super) fn is_gone(dir: &DataDir, name: &str) -> bool {
             true
         }
         Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+    }
+}
+
+/// Removes what killed processes left that had taken nothing, so that nobody asks for them by name.
+pub(super) fn sweep_best_effort(dir: &DataDir) {
+    /// One that is just being made has no lock yet.
+    const GRACE: Duration = Duration::from_secs(60);
+    for entry in fs::read_dir(dir.couriers()).into_iter().flatten().flatten() {
+        let made = entry.metadata().and_then(|found| found.modified());
+        let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > GRACE));
+        let path = entry.path();
+        let name = path.file_stem().and_then(|name| name.to_str());
+        if let Some(name) = name.filter(|name| is_old && name.parse::<RunId>().is_ok()) {
+            is_gone(dir, name);
+        }
     }
 }
 

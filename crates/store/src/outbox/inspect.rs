@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
 use super::claim::moment;
-use super::clock;
 use super::message::{Kind, MessageId, invalid};
 use super::queue::{Durability, Outbox, milliseconds};
 use super::schema::Fault;
+use super::{clock, holder};
 use crate::error::StoreError;
 
 /// Figures over the whole outbox.
@@ -184,6 +184,7 @@ impl Outbox {
             let unused = "DELETE FROM peers WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.peer = peers.peer AND m.state = 0 AND m.due IS NOT NULL)";
             Ok(transaction.execute(unused, [])?)
         })?;
+        holder::sweep_best_effort(self.dir());
         self.shrink_best_effort();
         Ok(all)
     }

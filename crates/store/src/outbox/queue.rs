@@ -1,12 +1,14 @@
 //! Messages come in. Each call returns when its message is on the disk; calls that come while another is being written are written together, in one commit.
 
 use std::mem;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, ErrorCode, OptionalExtension as _, Transaction, TransactionBehavior, params,
+};
 
 use super::clock;
 use super::holder::Holder;
@@ -153,10 +155,13 @@ impl Outbox {
                     *lock(&slot.done) = Some(done);
                 }
             }
-            // One of them may be the reason: each for itself.
-            Err(_) => {
+            // One of them may be the reason: each for itself. Not where somebody else had the database for as long as it is waited for, or each would wait as long again.
+            Err(failed) => {
                 for slot in &group {
-                    let alone = self.insert_all(&mut connection, std::slice::from_ref(slot));
+                    let alone = match is_busy(&failed) {
+                        true => Err(busy(&self.shared.path)),
+                        false => self.insert_all(&mut connection, std::slice::from_ref(slot)),
+                    };
                     let done = alone.and_then(|all| all.into_iter().next().unwrap_or_else(lost));
                     *lock(&slot.done) = Some(done);
                 }
@@ -363,6 +368,25 @@ fn insert_row(
         .prepare_cached("INSERT INTO bodies (message, body) VALUES (?1, ?2)")?
         .execute(params![id, message.body])?;
     Ok(id)
+}
+
+fn is_busy(error: &StoreError) -> bool {
+    let code = match error {
+        StoreError::Database { source, .. } => source.sqlite_error_code(),
+        _ => None,
+    };
+    matches!(
+        code,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
+}
+
+fn busy(path: &Path) -> StoreError {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+    StoreError::Database {
+        path: path.to_owned(),
+        source: rusqlite::Error::SqliteFailure(code, None),
+    }
 }
 
 /// Cannot happen: whoever writes a group answers every slot of it.

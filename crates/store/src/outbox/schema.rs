@@ -131,19 +131,8 @@ impl Fault {
 }
 
 fn from_sql(path: &Path, error: rusqlite::Error) -> StoreError {
-    use rusqlite::Error as E;
-    let unreadable = matches!(
-        error,
-        E::InvalidColumnType(..)
-            | E::FromSqlConversionFailure(..)
-            | E::IntegralValueOutOfRange(..)
-            | E::Utf8Error(..)
-    );
     match error.sqlite_error_code() {
-        _ if unreadable => damaged(path, &error.to_string()),
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-            damaged(path, &error.to_string())
-        }
+        _ if sqlite::is_unreadable(&error) => damaged(path, &error.to_string()),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => not_writable(path),
         _ => StoreError::Database {
             path: path.to_owned(),

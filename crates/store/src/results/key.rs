@@ -61,7 +61,7 @@ impl KeyParts {
     }
 
     /// A payload without its ids and times: what is the same question under another name.
-    pub fn payload(&mut self, sealed: &Sealed) {
+    pub fn payload(&mut self, sealed: &Sealed) -> Result<(), Unkeyable> {
         const NAMES_AND_TIMES: [&str; 5] = [
             "payload_id",
             "contract_id",
@@ -73,8 +73,12 @@ impl KeyParts {
         if let Value::Object(fields) = &mut question {
             fields.retain(|name, _| !NAMES_AND_TIMES.contains(&name.as_str()));
         }
-        let bytes = cofferdam_contract::canonical::to_bytes(&question).unwrap_or_default();
+        let bytes = cofferdam_contract::canonical::to_bytes(&question);
+        let bytes = bytes.map_err(|_| Unkeyable::Impure {
+            what: "the payload has no canonical JSON",
+        })?;
         self.part("payload", &bytes);
+        Ok(())
     }
 
     /// A request with the contents of what it shows the program.
@@ -314,7 +318,7 @@ mod tests {
         };
         let key = |sealed: &Sealed| {
             let mut parts = KeyParts::new("local");
-            parts.payload(sealed);
+            parts.payload(sealed).unwrap();
             parts.finish()
         };
         let (one, same) = (sealed("P-1", "sum", 1), sealed("P-2", "sum", 2));

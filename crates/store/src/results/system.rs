@@ -116,8 +116,18 @@ mod tests {
     #[test]
     fn a_host_that_nobody_changes_is_the_same() {
         let system = System::default();
-        let known = system.identity(Duration::from_secs(60));
-        assert_eq!(system.identity(Duration::ZERO), known);
+        // Somebody may install something just now, and then not again.
+        let is_same = (0..10).any(|_| {
+            let known = system.identity(Duration::ZERO);
+            system.identity(Duration::from_secs(3600)) == known
+                && system.identity(Duration::ZERO) == known
+        });
+        assert!(is_same);
+    }
+
+    /// Change times are as coarse as the kernel's clock on some kernels.
+    fn next_tick() {
+        std::thread::sleep(Duration::from_millis(12));
     }
 
     #[test]
@@ -132,11 +142,13 @@ mod tests {
         };
         let before = seen();
         assert_eq!(seen(), before);
+        next_tick();
         fs::write(deep.join("module.py"), "1").unwrap();
         let after = seen();
         assert_ne!(after, before);
         let other = top.path().join("lib/python3/other");
         fs::write(&other, "2").unwrap();
+        next_tick();
         fs::rename(&other, deep.join("module.py")).unwrap();
         assert_ne!(seen(), after);
     }

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use cofferdam_store::database::{Access, Query};
 use cofferdam_store::{DataDir, History, StoreError};
+use rustix::fs::{Gid, Uid};
 
 use crate::fixture::{Place, Tested, exited, id, sent};
 
@@ -127,9 +128,23 @@ fn the_file_says_whether_it_is_sound() -> Tested {
     Ok(())
 }
 
-/// Whoever may not write can still read. Root may always write, so this looks the other way round there: at a file that is immutable for the connection.
+/// Whoever may not write can still read. Root may always write, so this is asked as somebody else there.
 #[test]
-fn a_history_that_may_not_be_written_can_be_read() -> Tested {
+fn a_history_that_may_not_be_written_can_be_read() {
+    let as_somebody = || {
+        if rustix::process::geteuid().is_root() {
+            let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
+            // Of this thread alone.
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        }
+        read_without_writing().map_err(|error| error.to_string())
+    };
+    std::thread::spawn(as_somebody).join().unwrap().unwrap();
+}
+
+fn read_without_writing() -> Tested {
     let mut place = Place::new()?;
     place.history.record(&[exited(1, 0)])?;
     let dir = place.dir.clone();
@@ -142,15 +157,12 @@ fn a_history_that_may_not_be_written_can_be_read() -> Tested {
     let mut history = History::open(&dir)?;
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700))?;
     assert_eq!(history.list(&everything())?.runs.len(), 1);
-    if history.access() == Access::ReadOnly {
-        let refused = history.record(&[exited(2, 0)]).unwrap_err();
-        assert!(
-            refused.to_string().contains("may not be written"),
-            "{refused}"
-        );
-    } else {
-        assert!(rustix::process::geteuid().is_root());
-    }
+    assert_eq!(history.access(), Access::ReadOnly);
+    let refused = match history.record(&[exited(2, 0)]) {
+        Ok(()) => String::new(),
+        Err(refused) => refused.to_string(),
+    };
+    assert!(refused.contains("may not be written"), "{refused}");
     Ok(())
 }
 

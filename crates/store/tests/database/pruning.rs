@@ -95,6 +95,25 @@ fn the_old_go_failures_later_and_tagged_and_running_never() -> Tested {
     Ok(())
 }
 
+/// Such a run comes with a bundle, or waited in a queue: it decides about itself alone.
+#[test]
+fn a_run_that_began_long_after_its_id_does_not_keep_those_behind_it() -> Tested {
+    let mut place = Place::new()?;
+    let mut odd = exited(1, 0);
+    odd.opening.started_at = "2100-01-01T00:00:00Z".parse()?;
+    place
+        .history
+        .record(&[odd, exited(2, 0), exited(3, 0), exited(7, 0)])?;
+    let retention = Retention {
+        max_age: Cap::AtMost(age_of(6)),
+        ..KEEP_ALL
+    };
+    let pruned = prune(&mut place, &retention)?;
+    let aged = |n| (id(n), PruneReason::Age);
+    assert_eq!(ids(&pruned), vec![aged(2), aged(3)]);
+    Ok(())
+}
+
 #[test]
 fn then_the_number_then_the_size_the_oldest_first() -> Tested {
     let mut place = Place::new()?;

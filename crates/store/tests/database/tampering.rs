@@ -254,6 +254,9 @@ fn what_searches_use_is_watched_too() -> Tested {
     for change in [
         "UPDATE tags SET facet = facet + 1",
         "UPDATE tags SET duration = 77",
+        "UPDATE senders SET facet = facet + 1",
+        "UPDATE senders SET duration = 77",
+        "DELETE FROM command_trigrams WHERE rowid = 1",
         "UPDATE facets SET runs = runs + 1",
         "UPDATE commands SET runs = 0",
     ] {

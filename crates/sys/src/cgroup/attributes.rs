@@ -31,7 +31,7 @@ pub(super) fn open(group: BorrowedFd<'_>, file: &str) -> Option<OwnedFd> {
 #[derive(Debug)]
 pub(super) struct Counter {
     file: &'static str,
-    opened: OnceCell<Option<OwnedFd>>,
+    opened: OnceCell<OwnedFd>,
 }
 
 impl Counter {
@@ -53,8 +53,11 @@ impl Counter {
     }
 
     fn text(&self, group: Option<BorrowedFd<'_>>) -> Option<String> {
-        let opened = self.opened.get_or_init(|| open(group?, self.file));
-        read(opened.as_ref()?).ok()
+        // What could not be opened once, for want of descriptors, is tried again: it may be the evidence of an ending.
+        if self.opened.get().is_none() {
+            let _ = self.opened.set(open(group?, self.file)?);
+        }
+        read(self.opened.get()?).ok()
     }
 }
 

@@ -41,11 +41,16 @@ impl Group {
         name: &str,
         bounds: &Bounds,
     ) -> Result<Self, CgroupError> {
-        let make = |place: &Option<OwnedFd>| {
-            place
-                .as_ref()
-                .map(|place| Member::create(place, name))
-                .transpose()
+        // Several controllers may share one hierarchy, such as cpu and cpuacct where systemd mounts them: their group is then one.
+        let mut homes: Vec<(u64, u64)> = Vec::new();
+        let mut make = |place: &Option<OwnedFd>| {
+            let Some(place) = place else { return Ok(None) };
+            let home = identity(place, name)?;
+            if !homes.contains(&home) {
+                Member::make(place, name)?;
+                homes.push(home);
+            }
+            Member::open(place, name).map(Some)
         };
         let group = Self {
             cpuacct: make(&places.cpuacct)?,
@@ -169,19 +174,19 @@ impl Group {
 }
 
 impl Member {
-    fn create(place: &OwnedFd, name: &str) -> Result<Self, CgroupError> {
-        let failed = |errno| CgroupError::Make {
-            path: name.to_owned(),
-            errno,
-        };
-        rustix::fs::mkdirat(place, name, Mode::from_raw_mode(0o755)).map_err(failed)?;
+    fn make(place: &OwnedFd, name: &str) -> Result<(), CgroupError> {
+        rustix::fs::mkdirat(place, name, Mode::from_raw_mode(0o755)).map_err(unmade(name))
+    }
+
+    fn open(place: &OwnedFd, name: &str) -> Result<Self, CgroupError> {
+        let failed = unmade(name);
         let dir = rustix::fs::openat(
             place,
             name,
             OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )
-        .map_err(failed)?;
+        .map_err(&failed)?;
         // The lock tells a sweep that somebody still uses this group.
         let _ = rustix::fs::flock(&dir, rustix::fs::FlockOperation::NonBlockingLockShared);
         let tasks = rustix::fs::openat(
@@ -193,6 +198,19 @@ impl Member {
         .map_err(failed)?;
         Ok(Self { dir, tasks })
     }
+}
+
+fn unmade(name: &str) -> impl Fn(Errno) -> CgroupError {
+    move |errno| CgroupError::Make {
+        path: name.to_owned(),
+        errno,
+    }
+}
+
+/// Device and inode of a directory.
+fn identity(place: &OwnedFd, name: &str) -> Result<(u64, u64), CgroupError> {
+    let stat = rustix::fs::fstat(place).map_err(unmade(name))?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 fn dir_of(member: &Option<Member>) -> Option<BorrowedFd<'_>> {

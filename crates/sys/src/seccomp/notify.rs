@@ -1,5 +1,6 @@
 //! The supervisor's end of a listener: reads which call was refused and answers it. A call is never let through for what its arguments point to: the caller
-//! could change that after it was looked at. One call is let through, `mmap`, whatever its arguments: it is asked about to be counted.
+//! could change that after it was looked at. What is let through is let through whatever its arguments: `mmap`, which is asked about to be counted, and in a run that must give the same each
+//! time the calls whose answers are made elsewhere.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -12,6 +12,7 @@ use super::helper::Helper;
 use super::oci;
 use crate::bench::contestant::{BUBBLEWRAP, Binary};
 use crate::bench::daemon::{Client, Served};
+use crate::bench::throughput;
 
 pub(super) const BARE: &str = "bare posix_spawn";
 
@@ -202,7 +203,7 @@ impl Peer {
             Way::Library(helper) => helper.flood(clients, slice),
             Way::Command { words, history } => {
                 let (words, history, name) = (&*words, history.as_deref(), self.name);
-                many(clients, slice, || {
+                throughput::flood(clients, slice, || {
                     let status = command(words, history).status();
                     let status = status.map_err(|error| format!("{name}: {error}"))?;
                     if status.success() {
@@ -216,7 +217,7 @@ impl Peer {
                 thread_local! {
                     static CLIENT: std::cell::RefCell<Option<Client>> = const { std::cell::RefCell::new(None) };
                 }
-                many(clients, slice, || {
+                throughput::flood(clients, slice, || {
                     CLIENT.with_borrow_mut(|client| {
                         let client = match client {
                             Some(client) => client,
@@ -255,29 +256,6 @@ fn command(words: &[String], history: Option<&str>) -> Command {
         command.env("COFFERDAM_DATA_DIR", history);
     }
     command
-}
-
-fn many(
-    clients: usize,
-    slice: Duration,
-    one: impl Fn() -> Result<(), String> + Sync,
-) -> Result<u64, String> {
-    let (runs, start) = (AtomicU64::new(0), Instant::now());
-    let client = || {
-        while start.elapsed() < slice {
-            one()?;
-            runs.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok::<(), String>(())
-    };
-    std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
-        let ended = clients
-            .into_iter()
-            .map(|client| client.join().map_err(|_| "a client panicked".to_owned())?);
-        ended.collect::<Result<(), String>>()
-    })?;
-    Ok(runs.load(Ordering::Relaxed))
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn busy_seconds() -> Result<f64, String> {
     busy_in(&text).ok_or_else(|| "/proc/stat is not understood".to_owned())
 }
 
-/// user, nice and system, then, after idle and iowait, irq, softirq and steal, in hundredths of seconds.
+/// user, nice and system, then, after idle and iowait, irq and softirq, in hundredths of seconds.
 fn busy_in(stat: &str) -> Option<f64> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let numbers: Option<Vec<f64>> = line.split_whitespace().map(|n| n.parse().ok()).collect();

@@ -187,7 +187,18 @@ fn an_export_that_fails_leaves_nothing() {
         ..options()
     };
     let failed = export(&store(), &[SECOND], &limited, &to, &mut |_| ());
-    assert!(failed.unwrap_err().to_string().contains("fewer runs"));
+    let failed = failed.unwrap_err().to_string();
+    assert!(failed.contains("a bundle takes at most 1000"), "{failed}");
+    // What would have to be held to read it, and no import would take.
+    let limited = ExportOptions {
+        limits: Limits {
+            held_bytes: 100,
+            ..Limits::default()
+        },
+        ..options()
+    };
+    let failed = export(&store(), &[SECOND], &limited, &to, &mut |_| ());
+    assert!(failed.unwrap_err().to_string().contains("in parts"));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     let nowhere = dir.path().join("no/such/b");
     assert!(export(&store(), &[FIRST], &options(), &nowhere, &mut |_| ()).is_err());

@@ -49,7 +49,7 @@ fn pipes_sockets_and_devices_are_never_opened() {
     place.put("z", "file").unwrap();
     let began = Instant::now();
     let after = place.collect(None).unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < Duration::from_secs(60));
     assert_eq!(kept(&after), [("z", Added)]);
     assert_eq!(left_out(&after), expected);
 }
@@ -76,6 +76,7 @@ fn keep_after(place: &Place, path: &str, change: impl FnOnce()) -> Result<Artifa
         parent: None,
         stored: None,
         run_bytes: 0,
+        name_bytes: 0,
         read_bytes: 0,
         opened: 0,
         refused: None,
@@ -159,6 +160,7 @@ fn another_mount_is_not_entered() {
     fs::create_dir(place.at("mounted")).unwrap();
     let bound = rustix::mount::mount_bind(place.elsewhere.path(), place.at("mounted"));
     if bound.is_err() {
+        assert!(std::env::var_os("CI").is_none(), "{bound:?}");
         eprintln!("SKIPPED: a bind mount needs root");
         return;
     }

@@ -93,3 +93,63 @@ fn nobody_else_may_look() {
     assert_eq!(mode(&dir.path().join("outbox.db-wal")).unwrap(), 0o600);
     assert_eq!(mode(&dir.couriers()).unwrap(), 0o700);
 }
+
+/// A message that cannot be read is kept to be looked at; all others, also of its run, are sent.
+#[test]
+fn one_damaged_message_stops_nothing_else() {
+    let place = Place::new();
+    let outbox = place.open();
+    for key in ["without-a-body", "of-no-kind", "sound"] {
+        let of_one_run = message("r", Kind::Result, key);
+        outbox.enqueue(of_one_run, at(0)).unwrap();
+    }
+    let raw = Connection::open(place.data_dir().outbox()).unwrap();
+    raw.execute_batch(
+        "DELETE FROM bodies WHERE message = (SELECT id FROM messages WHERE key = 'without-a-body');
+         UPDATE messages SET kind = 'song' WHERE key = 'of-no-kind';",
+    )
+    .unwrap();
+    let taken = outbox.next_due(at(1), LEASE).unwrap().unwrap();
+    assert_eq!(
+        (taken.idempotency_key.as_str(), taken.attempt),
+        ("sound", 1)
+    );
+    assert_eq!(outbox.next_due(at(1), LEASE).unwrap(), None);
+    let given_up: i64 = raw
+        .query_row(
+            "SELECT count(*) FROM messages WHERE state = 2 AND outcome LIKE 'damaged: %'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(given_up, 2);
+}
+
+#[test]
+fn what_a_killed_taker_left_is_swept_and_what_is_locked_stays() {
+    let place = Place::new();
+    let outbox = place.open();
+    outbox
+        .enqueue(message("r", Kind::Result, "r"), at(0))
+        .unwrap();
+    let _held = outbox.next_due(at(0), LEASE).unwrap();
+    let couriers = place.data_dir().couriers();
+    let left = |name: &str| couriers.join(format!("{name}.lock"));
+    let (old, young) = (
+        "019a8c3e-7f2b-7abc-8def-0123456789ab",
+        "019a8c3e-7f2b-7abc-8def-0123456789ac",
+    );
+    fs::write(left(old), "").unwrap();
+    fs::write(left(young), "").unwrap();
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+    for entry in fs::read_dir(&couriers).unwrap() {
+        let path = entry.unwrap().path();
+        if path != left(young) {
+            let file = fs::File::options().write(true).open(path).unwrap();
+            file.set_modified(long_ago).unwrap();
+        }
+    }
+    outbox.prune(at(1)).unwrap();
+    assert!(!left(old).exists() && left(young).exists());
+    assert_eq!(fs::read_dir(&couriers).unwrap().count(), 2);
+}

@@ -320,16 +320,19 @@ fn a_match_in_a_line_without_end_is_found_and_the_hold_is_bounded() {
 
 #[test]
 fn construction_is_nearly_free() {
-    // A regular expression takes some 50 µs to compile in a release build; this must not come near even in a slow one.
-    let begin = std::time::Instant::now();
-    for _ in 0..1000 {
-        let redactor = Redactor::new(&Rules::builtin());
-        assert_eq!(redactor.count(), 0);
-    }
-    assert!(
-        begin.elapsed() < std::time::Duration::from_millis(200),
-        "{:?}",
+    // A regular expression takes some 50 µs to compile in a release build; this must not come near even in a slow one. The best of many rounds: others use the machine too.
+    let round = |_| {
+        let begin = std::time::Instant::now();
+        for _ in 0..50 {
+            let redactor = Redactor::new(&Rules::builtin());
+            assert_eq!(redactor.count(), 0);
+        }
         begin.elapsed()
+    };
+    let best = (0..40).map(round).min();
+    assert!(
+        best < Some(std::time::Duration::from_millis(10)),
+        "{best:?}"
     );
 }
 

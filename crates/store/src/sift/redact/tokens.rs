@@ -34,7 +34,7 @@ pub(super) fn github_token(view: View<'_>, at: usize) -> Verdict {
     }
     let end = view.run(at + 2, ALNUM, 36)?;
     if end - at - 2 == 36 {
-        Ok(reaching(from, ALNUM_OR_UNDERSCORE))
+        Ok(reaching(from, KEYLIKE))
     } else {
         Err(Not::Here)
     }
@@ -48,14 +48,11 @@ pub(super) fn github_fine_grained(view: View<'_>, at: usize) -> Verdict {
     }
     let end = view.run(at + 4, KEYLIKE, 22)?;
     if end - at - 4 == 22 {
-        Ok(reaching(from, ALNUM_OR_UNDERSCORE))
+        Ok(reaching(from, KEYLIKE))
     } else {
         Err(Not::Here)
     }
 }
-
-/// KEYLIKE allows `-` besides; no such key is followed by one.
-const ALNUM_OR_UNDERSCORE: u8 = KEYLIKE;
 
 /// `sk-` and 20 characters at least, ten of them in a row without `-` or `_`, a digit among the first 64; or `sk_live_`, `sk_test_`, `rk_live_`, `rk_test_` and 16. Asked at the
 /// third byte.

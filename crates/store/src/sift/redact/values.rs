@@ -1,5 +1,7 @@
 //! Redaction of what is not a stream: a text, the arguments of a command, a JSON document.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::bytes::PLACEHOLDER;
@@ -72,12 +74,14 @@ fn redact_keys(rules: &Rules, entries: &mut Map<String, Value>) -> u64 {
     if count == 0 {
         return 0;
     }
+    // The last number of each name: thousands of keys may become equal.
+    let mut numbers: HashMap<String, usize> = HashMap::new();
     for (key, entry) in std::mem::take(entries) {
         let (clean, _) = redact_text(rules, &key);
+        let number = numbers.entry(clean.clone()).or_insert(1);
         let mut name = clean.clone();
-        let mut number = 1;
         while entries.contains_key(&name) {
-            number += 1;
+            *number += 1;
             name = format!("{clean}~{number}");
         }
         entries.insert(name, entry);
@@ -180,6 +184,22 @@ mod tests {
     fn arguments(given: &[&str]) -> (Vec<String>, u64) {
         let given: Vec<String> = given.iter().map(|&text| text.to_owned()).collect();
         redact_arguments(&Rules::builtin(), &given)
+    }
+
+    /// Forty thousand variables of such names fit into one payload.
+    #[test]
+    fn many_keys_that_become_equal_are_numbered_in_linear_time() {
+        const KEYS: usize = 20_000;
+        let entries = (0..KEYS).map(|n| (format!("ghp_{n:036}"), json!(n)));
+        let mut value = Value::Object(entries.collect());
+        assert_eq!(
+            redact_json(&Rules::builtin(), &mut value),
+            u64::try_from(KEYS).unwrap()
+        );
+        let entries = value.as_object().unwrap();
+        assert_eq!(entries.len(), KEYS);
+        let first = entries.keys().min().unwrap();
+        assert!(entries.contains_key(&format!("{first}~{KEYS}")));
     }
 
     #[test]

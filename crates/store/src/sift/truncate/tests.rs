@@ -162,7 +162,8 @@ fn a_large_output_takes_linear_time() {
     ] {
         assert!(cut(&text, 1 << 18, Strategy::Smart).len() <= 1 << 18);
     }
-    assert!(begin.elapsed() < std::time::Duration::from_secs(10));
+    // Quadratic time would be days.
+    assert!(begin.elapsed() < std::time::Duration::from_secs(120));
 }
 
 fn outputs() -> impl proptest::strategy::Strategy<Value = String> {
