@@ -26,6 +26,9 @@ struct State {
     idle: usize,
 }
 
+/// How deep a job may go. One that waits for a fleet goes deeper than the usual 2 MiB where nothing was optimised; what is not touched costs nothing.
+const ROOM: usize = 8 << 20;
+
 impl Hands {
     /// Does it at once, by whoever waits or by a new thread. However many there are at a time is the caller's affair.
     pub(crate) fn give(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -39,6 +42,7 @@ impl Hands {
         drop(state);
         let shared = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name("run".to_owned());
+        let thread = thread.stack_size(ROOM);
         thread
             .spawn(move || {
                 job();
