@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use async_nats::jetstream::consumer;
+use async_nats::jetstream::object_store::ObjectInfo;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
@@ -71,7 +73,8 @@ impl Fleet {
     pub async fn status(&self) -> Result<Status, FleetError> {
         let mut queues = Vec::new();
         let trouble = "cannot list the queues";
-        let consumers = store::listed(trouble, store::QUIET, || async {
+        let name = |info: &consumer::Info| info.name.clone();
+        let consumers = store::listed(trouble, store::QUIET, name, || async {
             Ok(self.work.consumers())
         });
         for info in consumers.await? {
@@ -108,7 +111,8 @@ impl Fleet {
 
     async fn objects_kept(&self) -> Result<usize, FleetError> {
         let trouble = "cannot list large documents";
-        let listed = store::listed(trouble, store::QUIET, || async {
+        let name = |info: &ObjectInfo| info.name.clone();
+        let listed = store::listed(trouble, store::QUIET, name, || async {
             self.objects.list().await.map_err(FleetError::talk(trouble))
         });
         Ok(listed.await?.len())

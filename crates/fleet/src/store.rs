@@ -1,6 +1,7 @@
 //! Buckets with values of a type: read, made once, changed only by whoever has seen the latest.
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::kv::{self, CreateErrorKind, Operation, UpdateErrorKind};
 use futures_util::{Stream, StreamExt as _};
@@ -81,7 +82,7 @@ pub(crate) async fn remove(bucket: &kv::Store, key: &str) -> Result<(), FleetErr
 
 pub(crate) async fn keys(bucket: &kv::Store) -> Result<Vec<String>, FleetError> {
     let trouble = "cannot list what the fleet has";
-    let mut found = listed(trouble, QUIET, || async {
+    let mut found = listed(trouble, QUIET, String::clone, || async {
         bucket.keys().await.map_err(FleetError::talk(trouble))
     })
     .await?;
@@ -132,10 +133,15 @@ pub(crate) async fn heard(
 pub(crate) const QUIET: Duration = Duration::from_secs(5);
 const ATTEMPTS: u32 = 4;
 
-/// Everything of a list. It ends with what was the last when it began; where that is removed meanwhile, or the server dies, it would never end: after a while of quiet it is begun again.
+/// How long one attempt at a list may take in all: where something is written all the time, there is never quiet.
+const WHOLE: Duration = Duration::from_secs(60);
+
+/// Everything of a list, each with a name of its own. It ends with what was the last when it began; where that is removed or written anew meanwhile, or the server dies, it would never end: after a while of quiet it is
+/// begun again, and what comes a second time is news, before which everything has come that was there.
 pub(crate) async fn listed<T, E, S, F>(
     trouble: &'static str,
     quiet: Duration,
+    name: impl Fn(&T) -> String,
     list: impl Fn() -> F,
 ) -> Result<Vec<T>, FleetError>
 where
@@ -145,10 +151,17 @@ where
 {
     'again: for _ in 0..ATTEMPTS {
         let mut items = asked(trouble, &list).await??;
-        let mut found = Vec::new();
-        loop {
+        let (mut found, mut names) = (Vec::new(), HashSet::new());
+        let until = Instant::now() + WHOLE;
+        while Instant::now() < until {
             match tokio::time::timeout(quiet, items.next()).await {
-                Ok(Some(item)) => found.push(item.map_err(FleetError::talk(trouble))?),
+                Ok(Some(item)) => {
+                    let item = item.map_err(FleetError::talk(trouble))?;
+                    if !names.insert(name(&item)) {
+                        return Ok(found);
+                    }
+                    found.push(item);
+                }
                 Ok(None) => return Ok(found),
                 Err(_) => continue 'again,
             }
@@ -207,13 +220,27 @@ mod tests {
             };
             async { Ok(list) }
         };
-        assert_eq!(run(listed("x", SHORT, || begun(1))).unwrap(), [1, 2]);
+        let listed = |ends: u32| run(listed("x", SHORT, u8::to_string, || begun(ends)));
+        assert_eq!(listed(1).unwrap(), [1, 2]);
         times.set(0);
-        assert_eq!(run(listed("x", SHORT, || begun(3))).unwrap(), [1, 2]);
+        assert_eq!(listed(3).unwrap(), [1, 2]);
         assert_eq!(times.get(), 3);
         times.set(0);
-        let given_up = run(listed("cannot list", SHORT, || begun(u32::MAX))).unwrap_err();
+        let given_up = listed(u32::MAX).unwrap_err();
         assert!(matches!(given_up, FleetError::Talk { .. }), "{given_up}");
         assert_eq!(times.get(), ATTEMPTS);
+    }
+
+    /// Workers give a sign of life all the time; a server that was started anew may not say which was the last that was there.
+    #[test]
+    fn a_list_to_which_news_comes_without_end_ends_with_the_first_news() {
+        let begun = || {
+            let there = stream::iter([Ok(1), Ok(2), Ok(3)]);
+            let news = stream::iter([2, 1, 3].map(Ok).into_iter().cycle());
+            let list: Items = there.chain(news).boxed();
+            async { Ok(list) }
+        };
+        let found = run(listed("x", SHORT, u8::to_string, begun)).unwrap();
+        assert_eq!(found, [1, 2, 3]);
     }
 }

@@ -280,7 +280,9 @@ impl Loop {
     async fn look_for_queues(&mut self) -> Result<(), FleetError> {
         let worker = &self.shared.worker;
         let work = &worker.fleet.work;
-        let consumers = store::listed("cannot list the queues", store::QUIET, || async {
+        let name = |info: &async_nats::jetstream::consumer::Info| info.name.clone();
+        let trouble = "cannot list the queues";
+        let consumers = store::listed(trouble, store::QUIET, name, || async {
             Ok(work.consumers())
         });
         let mut fits = Vec::new();
