@@ -21,7 +21,7 @@ pub enum Input {
 #[derive(Debug)]
 pub(crate) struct Feed {
     pipe: Option<OwnedFd>,
-    source: Option<OwnedFd>,
+    source: Option<Source>,
     pending: Vec<u8>,
     written: usize,
 }
@@ -35,7 +35,7 @@ impl Feed {
             Input::Empty => (None, before),
             Input::Bytes(bytes) if before.is_empty() => (None, bytes),
             Input::Bytes(bytes) => (None, [before, bytes].concat()),
-            Input::From(source) => (Some(source), before),
+            Input::From(fd) => (Some(Source::new(fd)), before),
         };
         let mut feed = Self {
             pipe: Some(pipe),
@@ -50,7 +50,7 @@ impl Feed {
     pub(crate) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let pipe = self.pipe.as_ref()?;
         match &self.source {
-            Some(source) if self.pending.is_empty() => Some((source.as_fd(), PollFlags::IN)),
+            Some(source) if self.pending.is_empty() => Some((source.fd.as_fd(), PollFlags::IN)),
             _ => Some((pipe.as_fd(), PollFlags::OUT)),
         }
     }
@@ -77,7 +77,7 @@ impl Feed {
         {
             self.written = 0;
             self.pending.resize(CHUNK, 0);
-            let length = read_at_hand(source, &mut self.pending);
+            let length = source.read(&mut self.pending);
             self.pending.truncate(*length.as_ref().unwrap_or(&0));
             if length? == 0 {
                 self.source = None;
@@ -97,42 +97,65 @@ impl Feed {
         }
     }
 }
-/// Reads what is there. Somebody else may read from the same pipe, and take away what was announced to us: waiting for more would be waiting with the clock of the run stopped.
-fn read_at_hand(source: &impl AsFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-    const CURRENT_POSITION: u64 = u64::MAX;
-    let stat = rustix::fs::fstat(source)?;
-    let is_stream = matches!(
-        FileType::from_raw_mode(stat.st_mode),
-        FileType::Fifo | FileType::Socket
-    );
-    if is_stream {
-        let mut parts = [IoSliceMut::new(buffer)];
-        let flags = ReadWriteFlags::NOWAIT;
-        match rustix::io::preadv2(source, &mut parts, CURRENT_POSITION, flags) {
-            // A kernel that cannot tell.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {}
-            other => return other,
-        }
-    }
-    rustix::io::read(source, buffer)
+/// Where the input comes from.
+#[derive(Debug)]
+struct Source {
+    fd: OwnedFd,
+    kind: Kind,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Somebody else may read from it, too, and take away what was announced to us.
+    Stream,
+    Other,
+}
+
+impl Source {
+    fn new(fd: OwnedFd) -> Self {
+        let kind = rustix::fs::fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let kind = match kind {
+            Ok(FileType::Fifo | FileType::Socket) => Kind::Stream,
+            _ => Kind::Other,
+        };
+        Self { fd, kind }
+    }
+
+    /// What is there: waiting for more would be waiting with the clock of the run stopped.
+    fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        const CURRENT_POSITION: u64 = u64::MAX;
+        if self.kind == Kind::Stream {
+            let mut parts = [IoSliceMut::new(buffer)];
+            let flags = ReadWriteFlags::NOWAIT;
+            match rustix::io::preadv2(&self.fd, &mut parts, CURRENT_POSITION, flags) {
+                // A kernel that cannot tell.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {}
+                other => return other,
+            }
+        }
+        rustix::io::read(&self.fd, buffer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_another_reader_took_away_is_not_waited_for() {
-        let (source, writer) = rustix::pipe::pipe().unwrap();
+        let (pipe, writer) = rustix::pipe::pipe().unwrap();
+        let source = Source::new(pipe);
         let mut buffer = [0; 8];
-        assert_eq!(read_at_hand(&source, &mut buffer), Err(Errno::AGAIN));
+        assert_eq!(source.read(&mut buffer), Err(Errno::AGAIN));
         rustix::io::write(&writer, b"abc").unwrap();
-        assert_eq!(read_at_hand(&source, &mut buffer), Ok(3));
+        assert_eq!(source.read(&mut buffer), Ok(3));
         drop(writer);
-        assert_eq!(read_at_hand(&source, &mut buffer), Ok(0));
+        assert_eq!(source.read(&mut buffer), Ok(0));
         let file = tempfile::tempfile().unwrap();
         rustix::io::write(&file, b"xyz").unwrap();
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(1)).unwrap();
-        assert_eq!(read_at_hand(&file, &mut buffer), Ok(2));
-        assert_eq!(read_at_hand(&file, &mut buffer), Ok(0));
+        let source = Source::new(file.into());
+        assert_eq!(source.read(&mut buffer), Ok(2));
+        assert_eq!(source.read(&mut buffer), Ok(0));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use cofferdam_contract::request::Request;
 
@@ -59,21 +60,23 @@ impl Interpreter {
         let (mut asked, mut own): (Vec<_>, Vec<_>) = (asked.collect(), own.collect());
         asked.sort();
         own.sort();
-        let is_named = request
-            .argv
-            .first()
-            .is_some_and(|name| **name == *self.name || self.lies_at(name));
+        let is_named = || {
+            let name = request.argv.first();
+            name.is_some_and(|name| **name == *self.name || self.lies_at(name))
+        };
         let runs = match self.way {
             Way::Copy => is_script(request) || is_command(request),
             // What waits for it reads text.
             Way::Ahead => self.script(request).is_some() && is_text(request),
         };
-        is_named && runs && asked == own
+        runs && asked == own && is_named()
     }
 
     fn lies_at(&self, path: &OsStr) -> bool {
-        let is_path = path.as_bytes().starts_with(b"/");
-        is_path && File::of(&self.name).is_some_and(|file| *file.path() == *path)
+        // Most programs have another name, and nothing is looked at for them.
+        let path = Path::new(path);
+        let may_be = path.is_absolute() && path.file_name() == Some(OsStr::new(&self.name));
+        may_be && File::of(&self.name).is_some_and(|file| file.path() == path)
     }
 
     /// The script of a request, where it is known.
