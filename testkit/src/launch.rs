@@ -33,14 +33,16 @@ enum Input {
     From(Stdio),
 }
 
+pub(crate) fn words<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Vec<OsString> {
+    let args = args.into_iter();
+    args.map(|arg| arg.as_ref().to_owned()).collect()
+}
+
 impl<'h> Launch<'h> {
     pub(crate) fn new<A: AsRef<OsStr>>(host: &'h Host, args: impl IntoIterator<Item = A>) -> Self {
         Self {
             host,
-            args: args
-                .into_iter()
-                .map(|arg| arg.as_ref().to_owned())
-                .collect(),
+            args: words(args),
             env: Vec::new(),
             way: if need::is_root() {
                 Way::Root

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 
 use crate::host::Host;
+use crate::launch::words;
 use crate::way::Way;
 
 /// Gives a program a terminal of so many columns, types Ctrl-C when a text has been shown, and hands on what is shown.
@@ -50,10 +51,7 @@ impl<'h> Terminal<'h> {
     pub(crate) fn new<A: AsRef<OsStr>>(host: &'h Host, args: impl IntoIterator<Item = A>) -> Self {
         Self {
             host,
-            args: args
-                .into_iter()
-                .map(|arg| arg.as_ref().to_owned())
-                .collect(),
+            args: words(args),
             columns: 100,
             env: Vec::new(),
             after: String::new(),

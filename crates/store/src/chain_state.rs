@@ -1,17 +1,15 @@
 //! The state of a chain that lives in a data directory: accounts, their code and storage, and its blocks, all as bytes. A block and everything that it changes are written together, in one
 //! transaction that is on the disk before anybody is told of it; any number of processes may use the file, and one at a time adds to it. Knows nothing of what a transaction means.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{
     Connection, OptionalExtension as _, Row, TransactionBehavior, named_params, params,
 };
 
-use crate::data_dir::{self, DataDir};
+use crate::data_dir::DataDir;
 use crate::error::StoreError;
-use crate::sqlite::{self, Format, Trouble};
+use crate::sqlite::{Durable, Format};
 
 /// For whoever finds it damaged.
 const ADVICE: &str = "restore a copy of it, or move it away and begin a new chain";
@@ -88,30 +86,21 @@ pub struct Included {
 
 #[derive(Debug)]
 pub struct ChainState {
-    path: PathBuf,
-    connection: Mutex<Connection>,
+    file: Durable,
 }
 
 /// The chain at one moment: whatever others add meanwhile is not seen.
 #[derive(Debug)]
 pub struct Moment<'a> {
-    path: &'a Path,
+    file: &'a Durable,
     connection: &'a Connection,
 }
 
 impl ChainState {
     /// Makes the file where there is none.
     pub fn open(dir: &DataDir) -> Result<Self, StoreError> {
-        data_dir::create_private(dir.path())
-            .map_err(StoreError::io("make the directory", dir.path()))?;
-        let path = dir.chain();
-        sqlite::create_private(&path).map_err(StoreError::io("make", &path))?;
-        let connection = sqlite::open_durable(&path, &FORMAT, BUSY);
-        let connection = connection.map_err(|trouble| fault(&path, trouble))?;
-        Ok(Self {
-            connection: Mutex::new(connection),
-            path,
-        })
+        let file = Durable::open(dir, dir.chain(), &FORMAT, (BUSY, ADVICE))?;
+        Ok(Self { file })
     }
 
     /// Looks, and changes nothing.
@@ -119,11 +108,11 @@ impl ChainState {
         &self,
         look: impl FnOnce(&Moment<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let connection = self.connection();
+        let connection = self.file.connection();
         let transaction = connection.unchecked_transaction();
-        let transaction = transaction.map_err(|error| self.sql(error))?;
+        let transaction = transaction.map_err(|error| self.file.sql(error))?;
         look(&Moment {
-            path: &self.path,
+            file: &self.file,
             connection: &transaction,
         })
     }
@@ -133,25 +122,15 @@ impl ChainState {
         &self,
         change: impl FnOnce(&Moment<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut connection = self.connection();
+        let mut connection = self.file.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let transaction = transaction.map_err(|error| self.sql(error))?;
+        let transaction = transaction.map_err(|error| self.file.sql(error))?;
         let done = change(&Moment {
-            path: &self.path,
+            file: &self.file,
             connection: &transaction,
         })?;
-        transaction.commit().map_err(|error| self.sql(error))?;
+        transaction.commit().map_err(|error| self.file.sql(error))?;
         Ok(done)
-    }
-
-    fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sql(&self, error: rusqlite::Error) -> StoreError {
-        fault(&self.path, Trouble::Sql(error))
     }
 }
 
@@ -264,22 +243,18 @@ impl Moment<'_> {
     ) -> Result<Option<T>, StoreError> {
         let statement = self.connection.prepare_cached(sql);
         let found = statement.and_then(|mut statement| statement.query_row(values, read));
-        found
-            .optional()
-            .map_err(|error| fault(self.path, Trouble::Sql(error)))
+        found.optional().map_err(|error| self.file.sql(error))
     }
 
     fn write(&self, sql: &str, values: impl rusqlite::Params) -> Result<(), StoreError> {
         let statement = self.connection.prepare_cached(sql);
         let written = statement.and_then(|mut statement| statement.execute(values));
-        written
-            .map(drop)
-            .map_err(|error| fault(self.path, Trouble::Sql(error)))
+        written.map(drop).map_err(|error| self.file.sql(error))
     }
 
     fn small(&self, number: u64) -> Result<i64, StoreError> {
         i64::try_from(number).map_err(|_| StoreError::Damaged {
-            path: self.path.to_owned(),
+            path: self.file.path().to_owned(),
             why: format!("{number} is larger than any number in it may be"),
         })
     }
@@ -309,10 +284,6 @@ fn block(row: &Row<'_>) -> rusqlite::Result<Block> {
 fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     let value: i64 = row.get(column)?;
     u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
-}
-
-fn fault(path: &Path, trouble: Trouble) -> StoreError {
-    trouble.kept(path, ADVICE)
 }
 
 #[cfg(test)]

@@ -3,17 +3,15 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
 
-use crate::data_dir::{self, DataDir};
+use crate::data_dir::DataDir;
 use crate::error::StoreError;
-use crate::sqlite::{self, Format, Trouble};
+use crate::sqlite::{Durable, Format};
 
 /// For whoever finds it damaged.
 const ADVICE: &str = "restore a copy of it, or move it away (what was waiting in it is then found again in the records of the fleet's jobs only)";
@@ -103,9 +101,8 @@ pub struct Counts {
 /// The settlements of a data directory with one place: another chain or contract has its own.
 #[derive(Debug)]
 pub struct Settlements {
-    path: PathBuf,
+    file: Durable,
     place: String,
-    connection: Mutex<Connection>,
 }
 
 /// How many are looked at in one go; the others have their turn.
@@ -119,16 +116,9 @@ pub struct Sender {
 
 impl Settlements {
     pub fn open(dir: &DataDir, place: &str) -> Result<Self, StoreError> {
-        let path = dir.settlements();
-        data_dir::create_private(dir.path())
-            .map_err(StoreError::io("make the directory", dir.path()))?;
-        sqlite::create_private(&path).map_err(StoreError::io("make", &path))?;
-        let connection = sqlite::open_durable(&path, &FORMAT, BUSY);
-        let connection = connection.map_err(|trouble| fault(&path, trouble))?;
         Ok(Self {
+            file: Durable::open(dir, dir.settlements(), &FORMAT, (BUSY, ADVICE))?,
             place: place.to_owned(),
-            connection: Mutex::new(connection),
-            path,
         })
     }
 
@@ -137,8 +127,8 @@ impl Settlements {
         let progress = written(&Progress::default());
         let values = params![self.place, id, body, progress, now.as_millisecond()];
         let sql = "INSERT INTO settlements (place, id, body, state, progress, created, changed) VALUES (?1, ?2, ?3, 'waiting', ?4, ?5, ?5) ON CONFLICT DO NOTHING";
-        let changed = self.connection().execute(sql, values);
-        Ok(match changed.map_err(|error| self.sql(error))? {
+        let changed = self.file.connection().execute(sql, values);
+        Ok(match changed.map_err(|error| self.file.sql(error))? {
             0 => Put::Known,
             _ => Put::New,
         })
@@ -159,17 +149,17 @@ impl Settlements {
 
     pub fn get(&self, id: &str) -> Result<Option<Settlement>, StoreError> {
         let sql = format!("{SELECT} AND id = ?2");
-        let connection = self.connection();
+        let connection = self.file.connection();
         let found = connection.query_row(&sql, [&self.place, id], |row| Ok(settlement(row)));
-        let found = found.optional().map_err(|error| self.sql(error))?;
+        let found = found.optional().map_err(|error| self.file.sql(error))?;
         found
-            .map(|read| read.map_err(|error| self.sql(error)))
+            .map(|read| read.map_err(|error| self.file.sql(error)))
             .transpose()
     }
 
     pub fn counts(&self) -> Result<Counts, StoreError> {
         let sql = "SELECT coalesce(sum(state IN ('waiting', 'sent', 'seen')), 0), coalesce(sum(state = 'settled'), 0), coalesce(sum(state = 'refused'), 0) FROM settlements WHERE place = ?1";
-        let connection = self.connection();
+        let connection = self.file.connection();
         let counted = connection.query_row(sql, [&self.place], |row| {
             let count = |column: usize| {
                 let count: i64 = row.get(column)?;
@@ -181,7 +171,7 @@ impl Settlements {
                 refused: count(2)?,
             })
         });
-        counted.map_err(|error| self.sql(error))
+        counted.map_err(|error| self.file.sql(error))
     }
 
     /// Writes how far one is. When this has returned it is on the disk.
@@ -194,8 +184,8 @@ impl Settlements {
             written(&settlement.progress),
             now.as_millisecond()
         ];
-        let changed = self.connection().execute(sql, values);
-        changed.map(drop).map_err(|error| self.sql(error))
+        let changed = self.file.connection().execute(sql, values);
+        changed.map(drop).map_err(|error| self.file.sql(error))
     }
 
     /// Has one that could not be settled tried again.
@@ -214,7 +204,7 @@ impl Settlements {
 
     /// The right to send. `None` while another process has it: two that send by one account are in each other's way.
     pub fn sender(&self) -> Result<Option<Sender>, StoreError> {
-        let path = self.path.with_extension("lock");
+        let path = self.file.path().with_extension("lock");
         let failed = || StoreError::io("lock", &path);
         let file = OpenOptions::new()
             .write(true)
@@ -232,23 +222,13 @@ impl Settlements {
 
     fn list(&self, which: &str, most: u32) -> Result<Vec<Settlement>, StoreError> {
         let sql = format!("{SELECT} AND {which} LIMIT ?2");
-        let connection = self.connection();
+        let connection = self.file.connection();
         let read = || -> rusqlite::Result<Vec<Settlement>> {
             let mut statement = connection.prepare_cached(&sql)?;
             let rows = statement.query_map(params![self.place, most], |row| Ok(settlement(row)))?;
             rows.map(|row| row.and_then(|read| read)).collect()
         };
-        read().map_err(|error| self.sql(error))
-    }
-
-    fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sql(&self, error: rusqlite::Error) -> StoreError {
-        fault(&self.path, Trouble::Sql(error))
+        read().map_err(|error| self.file.sql(error))
     }
 }
 
@@ -292,10 +272,6 @@ const fn word(state: State) -> &'static str {
 
 fn written(progress: &Progress) -> String {
     serde_json::to_string(progress).unwrap_or_default()
-}
-
-fn fault(path: &Path, trouble: Trouble) -> StoreError {
-    trouble.kept(path, ADVICE)
 }
 
 #[cfg(test)]
@@ -371,7 +347,7 @@ mod tests {
         drop(held);
         assert!(other.sender().unwrap().is_some());
         let foreign = DataDir::at(place.path().join("foreign"));
-        data_dir::create_private(foreign.path()).unwrap();
+        crate::data_dir::create_private(foreign.path()).unwrap();
         std::fs::write(foreign.settlements(), "no database, certainly not one").unwrap();
         let refused = Settlements::open(&foreign, "p");
         assert!(

@@ -4,13 +4,15 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use crate::data_dir::{self, DataDir};
 use crate::error::StoreError;
 
 /// The tables of one kind of database.
@@ -63,23 +65,59 @@ pub(crate) fn settle(connection: &Connection, busy: Duration) -> rusqlite::Resul
     connection.pragma_update(None, "foreign_keys", true)
 }
 
-/// A database in which every change is one that must not be lost: when it is told of, it is on the disk.
-pub(crate) fn open_durable(
-    path: &Path,
-    format: &Format<'_>,
-    busy: Duration,
-) -> Result<Connection, Trouble> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags)?;
-    settle(&connection, busy)?;
-    format.upgrade(&mut connection, path)?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    Ok(connection)
+/// A database in which every change is one that must not be lost: when it is told of, it is on the disk. It is never begun anew by itself.
+#[derive(Debug)]
+pub(crate) struct Durable {
+    path: PathBuf,
+    /// What a person can do about one that cannot be read.
+    advice: &'static str,
+    connection: Mutex<Connection>,
+}
+
+impl Durable {
+    /// Makes the file where there is none, and its directory.
+    pub(crate) fn open(
+        dir: &DataDir,
+        path: PathBuf,
+        format: &Format<'_>,
+        (busy, advice): (Duration, &'static str),
+    ) -> Result<Self, StoreError> {
+        data_dir::create_private(dir.path())
+            .map_err(StoreError::io("make the directory", dir.path()))?;
+        create_private(&path).map_err(StoreError::io("make", &path))?;
+        let opened = || -> Result<Connection, Trouble> {
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let mut connection = Connection::open_with_flags(&path, flags)?;
+            settle(&connection, busy)?;
+            format.upgrade(&mut connection, &path)?;
+            connection.pragma_update(None, "synchronous", "FULL")?;
+            Ok(connection)
+        };
+        let connection = opened().map_err(|trouble| trouble.kept(&path, advice))?;
+        Ok(Self {
+            connection: Mutex::new(connection),
+            advice,
+            path,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn sql(&self, error: rusqlite::Error) -> StoreError {
+        Trouble::Sql(error).kept(&self.path, self.advice)
+    }
 }
 
 impl Trouble {
-    /// For a database that is never begun anew by itself: `advice` is what a person can do about one that cannot be read.
-    pub(crate) fn kept(self, path: &Path, advice: &str) -> StoreError {
+    fn kept(self, path: &Path, advice: &str) -> StoreError {
         let damaged = |why: &str| StoreError::Damaged {
             path: path.to_owned(),
             why: format!("{why}; it is left as it is: {advice}"),

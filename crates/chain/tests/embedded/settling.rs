@@ -17,7 +17,16 @@ struct Desk<'a> {
     worker: Address,
 }
 
-impl Desk<'_> {
+impl<'a> Desk<'a> {
+    fn of(world: &'a World) -> Self {
+        let (ledger, worker) = world.bonded();
+        Self {
+            world,
+            contract: ledger.place().contract,
+            worker,
+        }
+    }
+
     fn ledger(&self) -> Ledger {
         Ledger::open(self.world.again(), self.contract, None).unwrap()
     }
@@ -68,13 +77,8 @@ fn settled(settler: &Settler) -> usize {
 #[test]
 fn on_a_chain_of_ones_own_a_penalty_is_settled_once_by_whomever_it_is_told() {
     let world = World::new(80);
-    let (ledger, worker) = world.bonded();
-    let contract = ledger.place().contract;
-    let desk = Desk {
-        world: &world,
-        contract,
-        worker,
-    };
+    let desk = Desk::of(&world);
+    let worker = desk.worker;
     let outbox = desk.outbox("one");
     desk.decide(&outbox, "fact");
     desk.decide(&outbox, "fact");
@@ -127,13 +131,7 @@ fn on_a_chain_of_ones_own_a_penalty_is_settled_once_by_whomever_it_is_told() {
 #[test]
 fn a_settler_without_money_waits_for_it_and_offers_no_more_than_before() {
     let world = World::new(83);
-    let (ledger, worker) = world.bonded();
-    let contract = ledger.place().contract;
-    let desk = Desk {
-        world: &world,
-        contract,
-        worker,
-    };
+    let desk = Desk::of(&world);
     let poor = key(4);
     let allow = Act::SetSettler {
         settler: poor.address(),

@@ -4,10 +4,10 @@ use std::process::{Child, Stdio};
 
 use cofferdam_chain::Key;
 use cofferdam_testkit::anvil::KEYS;
-use cofferdam_testkit::desk;
 use cofferdam_testkit::desk::{json as read, stderr};
 use cofferdam_testkit::nats::Nats;
 use cofferdam_testkit::shape;
+use cofferdam_testkit::{Desk, desk};
 use serde_json::{Value, json};
 
 use crate::world::{Town, key, until};
@@ -27,6 +27,14 @@ struct Field {
 }
 
 impl Field {
+    /// Where a chain and a server can be had.
+    fn new(desk: Desk) -> Option<Self> {
+        Some(Self {
+            town: Town::new(desk)?,
+            nats: Nats::start()?,
+        })
+    }
+
     fn fleet(&self, args: &[&str]) -> Value {
         let done = self
             .town
@@ -84,11 +92,9 @@ fn shell(id: &str, script: &str) -> Value {
 
 #[test]
 fn nobody_can_put_the_bond_of_another_at_stake() {
-    let Some(town) = Town::new(desk!()) else {
+    let Some(field) = Field::new(desk!()) else {
         return;
     };
-    let Some(nats) = Nats::start() else { return };
-    let field = Field { town, nats };
     let (url, rpc) = (field.nats.url(), field.town.anvil.url());
     let contract = field.town.contract.to_string();
     let init = ["fleet", "--nats", &url, "init", "--grace", "1s"];
@@ -135,11 +141,9 @@ fn nobody_can_put_the_bond_of_another_at_stake() {
 #[test]
 fn on_a_public_fleet_only_a_bond_counts_reputation_is_on_the_chain_and_network_takes_the_contracts_word()
  {
-    let Some(town) = Town::new(desk!()) else {
+    let Some(field) = Field::new(desk!()) else {
         return;
     };
-    let Some(nats) = Nats::start() else { return };
-    let field = Field { town, nats };
     let (url, rpc) = (field.nats.url(), field.town.anvil.url());
     let contract = field.town.contract.to_string();
     let init = [
