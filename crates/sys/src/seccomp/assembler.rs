@@ -25,12 +25,15 @@ pub(super) struct Place(usize);
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     reversed: Vec<sock_filter>,
+    /// The latest return of each value.
+    returns: Vec<(u32, Place)>,
 }
 
 impl Assembler {
     pub(super) fn with_capacity(instructions: usize) -> Self {
         Self {
             reversed: Vec::with_capacity(instructions),
+            returns: Vec::with_capacity(8),
         }
     }
 
@@ -41,14 +44,18 @@ impl Assembler {
 
     /// Ends the program with `value`. The same return is written once and shared.
     pub(super) fn ret(&mut self, value: u32) -> Place {
-        let shared = self
-            .reversed
-            .iter()
-            .rposition(|i| i.code == RETURN && i.k == value);
+        let shared = self.returns.iter().find(|(shared, _)| *shared == value);
         match shared {
-            Some(index) => Place(index),
-            None => self.push(RETURN, 0, 0, value),
+            Some((_, place)) => *place,
+            None => self.push_return(value),
         }
+    }
+
+    fn push_return(&mut self, value: u32) -> Place {
+        let place = self.push(RETURN, 0, 0, value);
+        self.returns.retain(|(other, _)| *other != value);
+        self.returns.push((value, place));
+        place
     }
 
     /// Loads the word at `offset` of `seccomp_data`, then goes on at `next`.
@@ -99,7 +106,7 @@ impl Assembler {
     fn stone(&mut self, place: Place) -> Place {
         let target = self.reversed[place.0];
         if target.code == RETURN {
-            return self.push(RETURN, 0, 0, target.k);
+            return self.push_return(target.k);
         }
         // A program has at most 4096 instructions, so the distance fits; if it did not, the kernel would refuse the jump as out of bounds.
         let distance = u32::try_from(self.distance(place)).unwrap_or(u32::MAX);

@@ -39,7 +39,7 @@ impl Filter {
 /// What a refused call answers. Numbers the policy does not know, x32's among them, answer ENOSYS.
 #[must_use]
 pub fn errno_for(number: u32, variants: Variants) -> i32 {
-    let errno = match entry(number).map(|entry| decide(entry, variants)) {
+    let errno = match entry(number).map(|entry| decide(entry, restrictions(variants))) {
         Some(Decision::Deny(refusal) | Decision::Check(_, refusal)) => i32::from(refusal.errno),
         // Never asked for: an allowed call is not refused. If it is asked all the same, refuse.
         Some(Decision::Allow) => libc::EPERM,
@@ -58,7 +58,7 @@ pub fn name_of(number: u32) -> Option<&'static str> {
 /// Why the policy refuses the call, or some uses of it; `None` if it is always allowed or unknown.
 #[must_use]
 pub fn reason_of(number: u32, variants: Variants) -> Option<&'static str> {
-    match decide(entry(number)?, variants) {
+    match decide(entry(number)?, restrictions(variants)) {
         Decision::Allow => None,
         Decision::Check(_, refusal) | Decision::Deny(refusal) => Some(refusal.reason),
     }
@@ -71,10 +71,14 @@ fn entry(number: u32) -> Option<&'static Entry> {
     TABLE.get(index)
 }
 
-fn decide(entry: &Entry, variants: Variants) -> Decision {
-    let applies =
-        |r: &&Restriction| variants.contains(r.variant) && r.numbers.contains(&entry.number);
-    match RESTRICTIONS.iter().find(applies) {
+fn restrictions(variants: Variants) -> impl Iterator<Item = &'static Restriction> {
+    let all = RESTRICTIONS.iter();
+    all.filter(move |restriction| variants.contains(restriction.variant))
+}
+
+fn decide(entry: &Entry, among: impl IntoIterator<Item = &'static Restriction>) -> Decision {
+    let mut among = among.into_iter();
+    match among.find(|restriction| restriction.numbers.contains(&entry.number)) {
         Some(restriction) => match restriction.check {
             Some(check) => Decision::Check(check, restriction.refusal),
             None => Decision::Deny(restriction.refusal),
@@ -85,6 +89,7 @@ fn decide(entry: &Entry, variants: Variants) -> Decision {
 
 /// The table as spans of equal action from number 0 to the largest, unknown numbers included.
 fn spans(variants: Variants, denied: Denied) -> Vec<Span> {
+    let restrictions: Vec<&'static Restriction> = restrictions(variants).collect();
     let mut spans: Vec<Span> = Vec::with_capacity(128);
     let mut add = |first, action| {
         if spans.last().is_none_or(|last| last.action != action) {
@@ -96,7 +101,8 @@ fn spans(variants: Variants, denied: Denied) -> Vec<Span> {
         if entry.number > next {
             add(next, UNKNOWN);
         }
-        add(entry.number, action(decide(entry, variants), denied));
+        let decision = decide(entry, restrictions.iter().copied());
+        add(entry.number, action(decision, denied));
         next = entry.number + 1;
     }
     add(next, UNKNOWN);
