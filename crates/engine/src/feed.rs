@@ -24,8 +24,12 @@ pub(crate) struct Feed {
     source: Option<Source>,
     pending: Vec<u8>,
     written: usize,
+    /// How much is read next.
+    chunk: usize,
 }
 
+/// Most inputs are empty or a few lines, and a page that nothing is read into need not be touched.
+const FIRST_CHUNK: usize = 4 * 1024;
 const CHUNK: usize = 64 * 1024;
 
 impl Feed {
@@ -42,6 +46,7 @@ impl Feed {
             source,
             pending,
             written: 0,
+            chunk: FIRST_CHUNK,
         };
         feed.close_when_done();
         feed
@@ -76,7 +81,8 @@ impl Feed {
             && let Some(source) = &self.source
         {
             self.written = 0;
-            self.pending.resize(CHUNK, 0);
+            self.pending.resize(self.chunk, 0);
+            self.chunk = CHUNK;
             let length = source.read(&mut self.pending);
             self.pending.truncate(*length.as_ref().unwrap_or(&0));
             if length? == 0 {
