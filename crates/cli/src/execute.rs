@@ -20,7 +20,7 @@ use cofferdam_contract::strict_json::MAX_BYTES;
 use cofferdam_contract::task::{SourceTask, Task};
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Recording, Sink, Streams};
+use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Quarters, Recording, Sink, Streams};
 use cofferdam_images::Rootfs;
 use cofferdam_server::backends::Asked;
 use cofferdam_store::DataDir;
@@ -230,7 +230,7 @@ pub(crate) fn answer(
         image: None,
     };
     let record = containers::backends(dir, docker).run(
-        None,
+        Quarters::default(),
         &asked,
         grant,
         Streams {

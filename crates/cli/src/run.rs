@@ -12,10 +12,12 @@ use cofferdam_contract::limits::Limits;
 use cofferdam_contract::mode::{Deed, NetworkReach};
 use cofferdam_contract::record::RunRecord;
 use cofferdam_contract::request::{
-    BackendName, Gpus, Grant, Mount, MountAccess, Request, Root, Workspace, WorkspaceAccess,
+    BackendName, Gpus, Grant, Mount, MountAccess, Network, Request, Root, Workspace,
+    WorkspaceAccess,
 };
+use cofferdam_engine::headstart::Headstart;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Sink, Streams};
+use cofferdam_engine::pipeline::{Evidence, Input, OnLimit, Quarters, Sink, Streams};
 use cofferdam_store::results::WorkspaceIs;
 use cofferdam_toolchain::{Mode, Source};
 
@@ -35,6 +37,7 @@ use crate::terminal::waiting::Waiting;
 use crate::wasm;
 
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
+    let headstart = headstart(&args);
     let host = Host::detect();
     let mode = places.mode;
     let load = |args: &RunArgs, built_in| {
@@ -189,7 +192,7 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     };
     // What a program prints meanwhile is the terminal's own.
     let waiting = (json || pure_run.is_some()).then(|| Waiting::on("running"));
-    let record = backends.run(None, &asked, grant, streams, &host)?;
+    let record = backends.run(Quarters::New(headstart), &asked, grant, streams, &host)?;
     drop(waiting);
     if let Some(run) = &pure_run {
         run.ran(&record, &about)?;
@@ -197,6 +200,13 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
     let exit_code = tell(&record, code.as_ref(), json)?;
     history::afterwards(&record, kept_in.as_ref(), &merged.history);
     Ok(ExitCode::from(exit_code))
+}
+
+/// Where it looks as if a sandbox of ours will be built here and now.
+fn headstart(args: &RunArgs) -> Option<Headstart> {
+    let ours = matches!(args.backend, None | Some(BackendName::Native));
+    let soon = args.language.is_none() && args.network.network() == Network::Denied;
+    (ours && soon).then(Headstart::begin).flatten()
 }
 
 fn canceled() -> ExitCode {

@@ -73,7 +73,7 @@ impl Library {
             pool.and_then(|pool| pool.seat_or_build(&request, Evidence::Ending, Private::Nothing));
         let streams = Streams::kept(1 << 20);
         let grant = Grant::new(request).map_err(|error| error.to_string())?;
-        let record = pipeline::run_in(seat, grant, streams, &self.host);
+        let record = pipeline::run_in(seat.into(), grant, streams, &self.host);
         let record = record.map_err(|error| error.to_string())?;
         match record.exit_code {
             Some(0) => Ok(began.elapsed()),

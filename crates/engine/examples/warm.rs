@@ -72,7 +72,7 @@ fn timed(
     let request = Request::command(argv);
     let seat = pool.and_then(|pool| pool.seat(&request, Evidence::Ending, Private::Nothing));
     let streams = Streams::kept(1 << 20);
-    let record = pipeline::run_in(seat, Grant::new(request)?, streams, host)?;
+    let record = pipeline::run_in(seat.into(), Grant::new(request)?, streams, host)?;
     match record.exit_code {
         Some(0) => Ok((
             began.elapsed(),

@@ -18,6 +18,7 @@ mod feed;
 mod fixed;
 pub mod gpu;
 mod gvisor;
+pub mod headstart;
 pub mod host;
 pub mod interpreter;
 mod live_usage;

@@ -39,6 +39,7 @@ use crate::disk::Growth;
 use crate::error::EngineError;
 use crate::feed::Feed;
 use crate::fixed::Answers;
+use crate::headstart::Headstart;
 use crate::host::Host;
 use crate::outlet::Outlet;
 use crate::pipes;
@@ -87,12 +88,37 @@ impl Streams<'_> {
 
 /// Runs a granted request to its end.
 pub fn run(grant: Grant, streams: Streams<'_>, host: &Host) -> Result<RunRecord, EngineError> {
-    run_in(None, grant, streams, host)
+    run_in(Quarters::default(), grant, streams, host)
 }
 
-/// The same in a sandbox that stands already. One that was built for other walls than the request wants, or that has ended meanwhile, is not used.
+/// Where a run takes place.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one for each run, moved a few times: a box would cost more"
+)]
+pub enum Quarters {
+    /// In a sandbox that is built for it, of which something may be on its way.
+    New(Option<Headstart>),
+    /// In one that stands already. If it was built for other walls than the request wants, or has ended meanwhile, it is not used.
+    Seat(Seat),
+}
+
+impl Default for Quarters {
+    fn default() -> Self {
+        Self::New(None)
+    }
+}
+
+impl From<Option<Seat>> for Quarters {
+    fn from(seat: Option<Seat>) -> Self {
+        seat.map_or_else(Self::default, Self::Seat)
+    }
+}
+
+/// The same in quarters that somebody has prepared.
 pub fn run_in(
-    seat: Option<Seat>,
+    quarters: Quarters,
     grant: Grant,
     streams: Streams<'_>,
     host: &Host,
@@ -111,9 +137,16 @@ pub fn run_in(
     };
     let plan = plan::plan(grant, host, streams.evidence, channel)?;
     let cancel = streams.cancel;
-    let seat = seat.and_then(|seat| seat.fitted(&plan));
-    let bin = seat.as_ref().map(Seat::bin);
-    let running = start(plan, seat, streams, host, Birth { run_id, started_at })?;
+    let quarters = match quarters {
+        Quarters::Seat(seat) => Quarters::from(seat.fitted(&plan)),
+        Quarters::New(headstart) => Quarters::New(headstart),
+    };
+    let bin = match &quarters {
+        Quarters::Seat(seat) => Some(seat.bin()),
+        Quarters::New(_) => None,
+    };
+    let birth = Birth { run_id, started_at };
+    let running = start(plan, quarters, streams, host, birth)?;
     let mut ended =
         supervise::supervise(running).map_err(EngineError::system("supervise the run"))?;
     let failures = [
@@ -156,7 +189,7 @@ pub(crate) struct Birth {
 
 fn start<'a>(
     plan: Plan,
-    seat: Option<Seat>,
+    quarters: Quarters,
     streams: Streams<'a>,
     host: &Host,
     birth: Birth,
@@ -169,7 +202,10 @@ fn start<'a>(
         mut terms,
         attended,
     } = plan;
-    let mut seat = seat;
+    let (mut seat, headstart) = match quarters {
+        Quarters::Seat(seat) => (Some(seat), None),
+        Quarters::New(headstart) => (None, headstart),
+    };
     // One that has started has its streams, and goes by a sign on them.
     let (theirs, ends, sign) = match seat.as_mut().and_then(Seat::take_streams) {
         Some(ends) => (None, ends, ahead::GO.to_vec()),
@@ -202,7 +238,8 @@ fn start<'a>(
         Some(seat) => seat.take(errand)?,
         None => {
             let name = format!("cofferdam-{}", birth.run_id);
-            let built = Stand::build(enclosure, errand, &bounds, &name, host);
+            let task = (enclosure, errand);
+            let built = Stand::build(task, &bounds, &name, host, headstart);
             built.map_err(|error| error.of_backend(terms.request.backend))?
         }
     };

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_sys::blueprint::Blueprint;
+use cofferdam_sys::blueprint::{Blueprint, NetworkNamespace};
 use cofferdam_sys::cgroup::{Bounds, Entry, RunGroup};
 use cofferdam_sys::errand::Errand;
 use cofferdam_sys::guest::Entrances;
 use cofferdam_sys::janitor::{Family, Janitor, Remover, Ward};
 use cofferdam_sys::launch::{self, Sandbox};
+use cofferdam_sys::made_network::MadeNetwork;
 use cofferdam_sys::protocol::Event;
-use cofferdam_sys::spare_network::SpareNetwork;
 use rustix::io::Errno;
 
 use crate::error::EngineError;
+use crate::headstart::Headstart;
 use crate::host::Host;
 use crate::plan::Enclosure;
 use crate::zygote::Zygote;
@@ -36,7 +37,7 @@ pub(crate) struct Site<'a> {
     /// Which its group belongs to, where there are groups.
     pub(crate) family: Option<&'a Arc<Family>>,
     /// The one that its blueprint names.
-    pub(crate) network: Option<&'a SpareNetwork>,
+    pub(crate) network: Option<&'a MadeNetwork>,
     pub(crate) host: &'a Host,
 }
 
@@ -60,7 +61,7 @@ impl Waste {
     }
 }
 
-/// On so few CPUs the sandbox and what it makes beside itself keep all of them busy: working on the group meanwhile would only be in the way.
+/// On so few CPUs the sandbox and the network that is made beside it keep all of them busy: working on the group meanwhile would only be in the way.
 const BUSY_CPUS: usize = 2;
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// How long a sandbox may take to be built for nobody in particular.
@@ -69,16 +70,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl Stand {
     /// Clones the sandbox first: while it builds itself, its control group is made here, and the program waits in the socket.
     pub(crate) fn build(
-        enclosure: Enclosure,
-        errand: Errand,
+        (enclosure, errand): (Enclosure, Errand),
         bounds: &Bounds,
         name: &str,
         host: &Host,
+        headstart: Option<Headstart>,
     ) -> Result<Self, EngineError> {
-        let blueprint = match enclosure {
-            Enclosure::Walls(walls) => walls.draw(host)?,
-            Enclosure::None(blueprint) => blueprint,
+        let has_walls = matches!(enclosure, Enclosure::Walls(_));
+        let (mut blueprint, headstart) = match enclosure {
+            Enclosure::Walls(walls) => {
+                let headstart = headstart.filter(|_| walls.can_be_given_a_network(host));
+                (walls.draw(host)?, headstart)
+            }
+            Enclosure::None(blueprint) => (blueprint, None),
         };
+        let network = headstart.and_then(Headstart::network);
+        if let Some(network) = &network {
+            blueprint.network = NetworkNamespace::Given(network.identity());
+        }
         let make_group = || {
             RunGroup::create(&host.cgroups, name, bounds, Entry::Born).map_err(unavailable_group)
         };
@@ -90,11 +99,13 @@ impl Stand {
             let remover = start_janitor()?;
             let group = make_group()?;
             let into = group.as_ref().and_then(RunGroup::clone_into);
-            let sandbox = launch::launch(blueprint, errand, into).map_err(unavailable)?;
-            (sandbox, remover, group)
+            let sandbox = launch::launch(blueprint, errand, into, network.as_ref());
+            (sandbox.map_err(unavailable)?, remover, group)
         } else {
-            let sandbox = launch::launch(blueprint, errand, None).map_err(unavailable)?;
-            if host.cpus.len() <= BUSY_CPUS {
+            let sandbox = launch::launch(blueprint, errand, None, network.as_ref());
+            let sandbox = sandbox.map_err(unavailable)?;
+            let makes_a_network = has_walls && network.is_none();
+            if makes_a_network && host.cpus.len() <= BUSY_CPUS {
                 sandbox.await_word(LONG_ENOUGH);
             }
             (sandbox, start_janitor()?, make_group()?)
@@ -265,7 +276,7 @@ mod tests {
             let Enclosure::None(blueprint) = plan.enclosure else {
                 panic!("{plan:?}");
             };
-            let sandbox = launch::launch(blueprint, plan.errand, None).unwrap();
+            let sandbox = launch::launch(blueprint, plan.errand, None, None).unwrap();
             sandbox.await_word(Duration::from_secs(10));
             drop(sandbox);
         }

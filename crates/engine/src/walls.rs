@@ -14,7 +14,7 @@ use cofferdam_sys::seccomp::{Denied, Filter, Listener, Variants};
 
 use crate::error::EngineError;
 use crate::fixed;
-use crate::host::Host;
+use crate::host::{Host, Privilege};
 use crate::native::{self, Scratch};
 use crate::plan::{self, Evidence};
 use crate::program::HOME;
@@ -86,6 +86,11 @@ impl Walls {
             }),
             lease: trees.lease.map(|lease| Box::new(lease) as _),
         })
+    }
+
+    /// Whether its network can be made by the caller: root, and no way out of the sandbox has to be opened in it with rights that only its own would give.
+    pub(crate) fn can_be_given_a_network(&self, host: &Host) -> bool {
+        host.privilege == Privilege::Root && self.doors.is_empty()
     }
 
     fn scratch(&self) -> Scratch {

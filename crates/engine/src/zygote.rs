@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use cofferdam_sys::blueprint::Blueprint;
 use cofferdam_sys::guest::{self, Entrances, Line};
+use cofferdam_sys::made_network::MadeNetwork;
 use cofferdam_sys::protocol::Event;
-use cofferdam_sys::spare_network::SpareNetwork;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -118,7 +118,7 @@ impl Zygote {
         &self,
         door: &OwnedFd,
         entrances: &Entrances,
-        network: Option<&SpareNetwork>,
+        network: Option<&MadeNetwork>,
         blueprint: &Blueprint,
     ) -> Result<(), Errno> {
         let fds: Vec<_> = std::iter::once(door)

@@ -8,8 +8,7 @@ use cofferdam_contract::task::Task;
 use cofferdam_contract::units::Bytes;
 use cofferdam_engine::error::EngineError;
 use cofferdam_engine::host::Host;
-use cofferdam_engine::pipeline::{self, Streams};
-use cofferdam_engine::pool::Seat;
+use cofferdam_engine::pipeline::{self, Quarters, Streams};
 use cofferdam_store::DataDir;
 use cofferdam_workshop::Carrier;
 
@@ -75,7 +74,7 @@ impl Backends {
     /// Runs a granted request to its end, in a sandbox that stands already where there is one.
     pub fn run(
         &self,
-        seat: Option<Seat>,
+        quarters: Quarters,
         asked: &Asked,
         grant: Grant,
         streams: Streams<'_>,
@@ -89,7 +88,7 @@ impl Backends {
             BackendName::Native
             | BackendName::Bubblewrap
             | BackendName::Gvisor
-            | BackendName::Host => pipeline::run_in(seat, grant, streams, host),
+            | BackendName::Host => pipeline::run_in(quarters, grant, streams, host),
             BackendName::Wasm => self.run_wasm(asked, grant, streams, host),
             BackendName::Docker => self.run_docker(asked, grant, streams, host),
         }
@@ -191,7 +190,14 @@ impl Carrier for Backends {
         streams: Streams<'_>,
         host: &Host,
     ) -> Result<RunRecord, EngineError> {
-        Self::run(self, None, &Asked::default(), grant, streams, host)
+        Self::run(
+            self,
+            Quarters::default(),
+            &Asked::default(),
+            grant,
+            streams,
+            host,
+        )
     }
 }
 

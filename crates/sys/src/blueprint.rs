@@ -64,7 +64,7 @@ pub enum Privileged {
 pub enum NetworkNamespace {
     /// Its process makes one for itself.
     New,
-    /// A [`crate::spare_network::SpareNetwork`], known by its device and inode, in which the sandbox is cloned.
+    /// A [`crate::made_network::MadeNetwork`], known by its device and inode, in which the sandbox is cloned.
     Given([u64; 2]),
 }
 

@@ -1,7 +1,7 @@
-//! Making processes: a full copy ([`fork_into`]), light ones that borrow our memory for good ([`spawn_sharing_memory`]) or until they execute ([`spawn_until_exec`]), and a thread ([`spawn_thread`]).
+//! Making processes: a full copy ([`fork_into`]), light ones that borrow our memory for good ([`spawn_sharing_memory`]) or until they execute ([`spawn_until_exec`]), and threads ([`spawn_thread`], [`spawn_awaited_thread`]).
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::AtomicI32;
+use std::sync::atomic::{AtomicI32, AtomicU32};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -137,6 +137,24 @@ pub(crate) unsafe fn spawn_thread(
     // SAFETY: as in `spawn_sharing_memory`.
     let pid = unsafe { libc::clone(entry, top(stack), flags, argument) };
     if pid > 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// The same for a thread whose end somebody waits for: `tid` is its number while it lives, and then 0, of which the kernel wakes whoever waits there.
+///
+/// # Safety
+/// As for [`spawn_thread`]; `tid` must stay alive as long as `stack`.
+pub(crate) unsafe fn spawn_awaited_thread(
+    stack: &mut [std::mem::MaybeUninit<u8>],
+    tid: &AtomicU32,
+    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> Result<Pid, Errno> {
+    let flags = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_FILES;
+    let flags = flags | libc::CLONE_PARENT_SETTID | libc::CLONE_CHILD_CLEARTID;
+    let (at, no_tls) = (tid.as_ptr(), std::ptr::null_mut::<libc::c_void>());
+    // SAFETY: as in `spawn_sharing_memory`; the kernel writes the number before the thread runs and when it has ended.
+    let pid = unsafe { libc::clone(entry, top(stack), flags, argument, at, no_tls, at) };
+    Pid::from_raw(pid.max(0)).ok_or_else(last_error)
 }
 
 /// As [`spawn_sharing_memory`], without new namespaces, and sleeps until the child has called `execve` or ended. Its pid is known to others as

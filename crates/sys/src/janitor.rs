@@ -1,5 +1,5 @@
 //! The process that removes a run's control groups: the same one whether the run ends well or the supervisor is killed. It borrows the supervisor's memory, so it
-//! costs no copy of it, sleeps on a pipe that closes when the supervisor says so or ends, however that happens, and then sweeps what an even worse crash left.
+//! costs no copy of it, sweeps what an even worse crash left, and sleeps on a pipe that closes when the supervisor says so or ends, however that happens.
 //!
 //! Where sandboxes are built one after the other, a process for each would cost more than all else: there one janitor is for a whole family of groups, by the beginning of their names, and
 //! whoever made a group removes it, unless it is killed.
@@ -297,14 +297,15 @@ extern "C" fn watch(argument: *mut libc::c_void) -> libc::c_int {
     let _ = rustix::thread::set_name(c"cofferdam-sweep");
     shield();
     keep_only(work);
+    // Now, while the run is on its way, and not when somebody waits for our end.
+    for place in work.places() {
+        sweep(place, &work.name);
+    }
     // SAFETY: open in this process for its whole life: `keep_only` spared it.
     let wake = unsafe { BorrowedFd::borrow_raw(work.wake) };
     // Readable only as end of file: nobody ever writes.
     while let Err(Errno::INTR) = rustix::io::read(wake, &mut [0u8; 1]) {}
     work.clear();
-    for place in work.places() {
-        sweep(place, &work.name);
-    }
     raw::exit(0)
 }
 

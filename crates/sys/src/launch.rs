@@ -16,8 +16,8 @@ use crate::clone::{self, Forked, Stack};
 use crate::errand::Errand;
 use crate::guest::{self, Guest, Waiting};
 use crate::init::{self, Order, Stacks};
+use crate::made_network::MadeNetwork;
 use crate::protocol::{self, Event, Given, RESULT_FD, WaitStatus};
-use crate::spare_network::SpareNetwork;
 
 /// A sandbox whose init runs. Dropping it closes the lifeline, so nothing of it can outlive its owner.
 #[derive(Debug)]
@@ -93,26 +93,27 @@ pub enum Kill {
     Gone,
 }
 
-/// Clones the init of a new sandbox, in the version 2 cgroup if one is given. It builds itself while this returns; [`Sandbox::receive`] tells how it went.
+/// Clones the init of a new sandbox, in the version 2 cgroup if one is given, and in the network that its blueprint names, if that names one. It builds itself while this returns; [`Sandbox::receive`] tells how it went.
 pub fn launch(
     blueprint: Blueprint,
     errand: Errand,
     cgroup: Option<BorrowedFd<'_>>,
+    network: Option<&MadeNetwork>,
 ) -> Result<Sandbox, LaunchError> {
     let order = Order::AtOnce;
-    start(blueprint, OnceLock::from(errand), order, cgroup, None)
+    start(blueprint, OnceLock::from(errand), order, cgroup, network)
 }
 
 /// The same for a sandbox that stands and waits: [`Sandbox::entrust`] says later what for. Init shares our memory, so it is in no version 2 cgroup; the program's process can be, by
 /// [`Sandbox::join`]. It is born in the network that its blueprint names, if that names one.
-pub fn park(blueprint: Blueprint, network: Option<&SpareNetwork>) -> Result<Sandbox, LaunchError> {
+pub fn park(blueprint: Blueprint, network: Option<&MadeNetwork>) -> Result<Sandbox, LaunchError> {
     start(blueprint, OnceLock::new(), Order::AtOnce, None, network)
 }
 
 /// The same without a process for the program: one comes from elsewhere, by [`Sandbox::take_door`] and what [`Event::Namespaces`] brings.
 pub fn park_for_a_guest(
     blueprint: Blueprint,
-    network: Option<&SpareNetwork>,
+    network: Option<&MadeNetwork>,
 ) -> Result<Sandbox, LaunchError> {
     start(blueprint, OnceLock::new(), Order::ForAGuest, None, network)
 }
@@ -122,7 +123,7 @@ fn start(
     errand: OnceLock<Errand>,
     order: Order,
     cgroup: Option<BorrowedFd<'_>>,
-    network: Option<&SpareNetwork>,
+    network: Option<&MadeNetwork>,
 ) -> Result<Sandbox, LaunchError> {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,

@@ -26,6 +26,7 @@ mod init;
 pub mod janitor;
 pub mod landlock;
 pub mod launch;
+pub mod made_network;
 pub mod mappings;
 mod mount;
 mod network;

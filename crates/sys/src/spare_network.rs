@@ -1,23 +1,17 @@
-//! Network namespaces that are made ahead and used by one sandbox after the other. Making one takes the kernel longer than everything else around a program, and ending one takes it longer
-//! still; nothing has to be made where nothing was changed. One is used again only if whatever the kernel tells of it is as it was when it was new: not a packet was sent, not an address was
-//! looked for, not a socket is left.
-//!
-//! They belong to the caller's user namespace, in which no program of a sandbox has any right, so none can change how they are set up.
+//! Network namespaces that are made ahead and used by one sandbox after the other. Ending one takes the kernel longer still than making one; nothing has to be made where nothing was
+//! changed. One is used again only if whatever the kernel tells of it is as it was when it was new: not a packet was sent, not an address was looked for, not a socket is left.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
-use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-use crate::{network, proc};
+use crate::made_network::{self, MadeNetwork};
+use crate::proc;
 
 /// One with loopback up and nothing else.
 #[derive(Debug)]
 pub struct SpareNetwork {
-    fd: OwnedFd,
-    identity: [u64; 2],
+    made: MadeNetwork,
     /// What the kernel tells of it, and told when it was new.
     tables: Vec<(OwnedFd, Vec<u8>)>,
 }
@@ -32,42 +26,17 @@ const TABLES: [&str; 6] = [
     "ip6_flowlabel",
 ];
 
-const TRIES: u32 = 100;
-const BETWEEN_TRIES: Duration = Duration::from_millis(10);
-
 impl SpareNetwork {
     /// Takes the right to make namespaces in the caller's user namespace.
     pub fn make() -> Result<Self, Errno> {
-        let home = open("ns/net")?;
-        // SAFETY: concerns this thread alone, which comes back.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
-        let made = Self::of_this_thread();
-        come_back_to(&home);
-        made
+        let (made, tables) = MadeNetwork::make_and(tables)?;
+        let tables = tables?;
+        Ok(Self { made, tables })
     }
 
-    fn of_this_thread() -> Result<Self, Errno> {
-        network::loopback_up()?;
-        let fd = open("ns/net")?;
-        let tables = TABLES.iter().filter_map(|table| {
-            // A kernel without IPv6 has fewer of them.
-            let file = open(&format!("net/{table}")).ok()?;
-            Some(told(&file).map(|fresh| (file, fresh)))
-        });
-        let tables: Vec<_> = tables.collect::<Result<_, _>>()?;
-        if tables.len() < 3 {
-            return Err(Errno::NOENT);
-        }
-        Ok(Self {
-            identity: network::identity_of(&fd)?,
-            fd,
-            tables,
-        })
-    }
-
-    /// By which a process knows that it is in it.
-    pub fn identity(&self) -> [u64; 2] {
-        self.identity
+    /// What a sandbox is cloned in.
+    pub fn made(&self) -> &MadeNetwork {
+        &self.made
     }
 
     /// Whether nothing tells it from a new one.
@@ -75,31 +44,25 @@ impl SpareNetwork {
         let mut tables = self.tables.iter();
         tables.all(|(file, fresh)| told(file).as_ref() == Ok(fresh))
     }
-
-    /// Does the work in a thread that is in it meanwhile: what is cloned there is born in it.
-    pub fn within<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
-        let home = open("ns/net")?;
-        enter(self.fd.as_fd())?;
-        let done = work();
-        come_back_to(&home);
-        Ok(done)
-    }
 }
 
-/// A thread that cannot come back would go on in a sandbox's network, on the daemon's behalf: better to have none. The kernel refuses it for want of memory only.
-fn come_back_to(home: &OwnedFd) {
-    for _ in 0..TRIES {
-        if enter(home.as_fd()).is_ok() {
-            return;
-        }
-        std::thread::sleep(BETWEEN_TRIES);
+/// Those of this thread's network.
+fn tables() -> Result<Vec<(OwnedFd, Vec<u8>)>, Errno> {
+    let tables = TABLES.iter().filter_map(|table| {
+        // A kernel without IPv6 has fewer of them.
+        let file = made_network::open(&format!("net/{table}")).ok()?;
+        Some(told(&file).map(|fresh| (file, fresh)))
+    });
+    let tables: Vec<_> = tables.collect::<Result<_, _>>()?;
+    if tables.len() < 3 {
+        return Err(Errno::NOENT);
     }
-    std::process::abort();
+    Ok(tables)
 }
 
 impl AsFd for SpareNetwork {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.made.as_fd()
     }
 }
 
@@ -122,15 +85,6 @@ fn without_the_machines(text: &[u8]) -> Vec<u8> {
         }
     }
     kept
-}
-
-fn enter(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
-    move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))
-}
-
-fn open(of_this_thread: &str) -> Result<OwnedFd, Errno> {
-    let path = format!("/proc/thread-self/{of_this_thread}");
-    rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 #[cfg(test)]

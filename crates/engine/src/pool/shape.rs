@@ -12,6 +12,7 @@ use cofferdam_store::private_dir::PrivateDir;
 use cofferdam_sys::blueprint::NetworkNamespace;
 use cofferdam_sys::cgroup::{Bounds, Hierarchy};
 use cofferdam_sys::errand::Errand;
+use cofferdam_sys::spare_network::SpareNetwork;
 use rustix::io::Errno;
 use rustix::process::Resource;
 
@@ -139,7 +140,7 @@ impl Shared {
         let lent = self.networks.lend(&self.host);
         let network = lent.as_ref().map(Lent::network);
         if let Some(network) = &network {
-            blueprint.network = NetworkNamespace::Given(network.identity());
+            blueprint.network = NetworkNamespace::Given(network.made().identity());
         }
         blueprint.lease = Some(Box::new((blueprint.lease.take(), lent)));
         let family = self.family()?;
@@ -149,7 +150,7 @@ impl Shared {
             bounds,
             name: &name,
             family: family.as_ref(),
-            network: network.as_deref(),
+            network: network.as_deref().map(SpareNetwork::made),
             host: &self.host,
         };
         let copied = shape.interpreter.as_ref();

@@ -70,7 +70,7 @@ impl Place {
             ..Streams::kept(1 << 20)
         };
         let grant = Grant::new(request)?;
-        Ok(pipeline::run_in(seat, grant, streams, &self.host)?)
+        Ok(pipeline::run_in(seat.into(), grant, streams, &self.host)?)
     }
 
     pub(crate) fn run_seated(
