@@ -323,9 +323,8 @@ impl Work {
         streams.result = channel.is_open().then_some(language::KEEP_OF_CHANNEL);
         let phase = live.trace.phase(RunPhase::Run);
         let grant = Grant::new(request)?;
-        let ran = place
-            .backends
-            .run(seat.into(), &asked, grant, streams, place.host);
+        let (quarters, host) = (seat.into(), place.host);
+        let ran = place.backends.run(quarters, &asked, grant, streams, host);
         drop(phase);
         let mut record = ran?;
         let _phase = live.trace.phase(RunPhase::Record);
