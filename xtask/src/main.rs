@@ -17,6 +17,7 @@ mod picture;
 mod process;
 mod readme;
 mod seccomp_table;
+mod slowest;
 mod svg;
 mod test;
 mod tidy;

@@ -1,12 +1,12 @@
 //! `cargo xtask test`: everything that must hold before a change is good, in one command. Stops at the first step that fails and
-//! names it; the test runner goes last, so that its summary is what a person sees.
+//! names it; the test runner goes last, so that its summary is what a person sees, and which tests took longest.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::process::{cargo, watch};
-use crate::{install, tidy};
+use crate::{install, slowest, tidy};
 
 /// Read by the tests that boot a guest.
 const KERNEL_VARIABLE: &str = "COFFERDAM_TEST_KERNEL";
@@ -42,7 +42,9 @@ pub(crate) fn run(root: &Path, nextest_args: &[&str]) -> Result<(), String> {
     if let Some(kernel) = kernel {
         nextest.env(KERNEL_VARIABLE, kernel);
     }
-    watch(&mut nextest).map_err(|error| format!("step `tests`: {error}"))
+    let tested = watch(&mut nextest).map_err(|error| format!("step `tests`: {error}"));
+    slowest::show_best_effort(root);
+    tested
 }
 
 /// Cargo with clippy for the compiler, and every warning an error. Clippy is the compiler, and says more; so the workspace is compiled once for the lints and for the tests, and what it depends on
