@@ -48,6 +48,13 @@ COMMAND = "<string>"
 
 raw = ctypes.CDLL(None, use_errno=True).syscall
 raw.restype = ctypes.c_long
+# Made once: for each new size ctypes makes a new type, which takes a copy longer than the call that it is for, and leaves memory that is its own.
+CLONE_ARGUMENTS = ctypes.create_string_buffer(88)
+CAPABILITY_HEADER = ctypes.create_string_buffer(struct.pack("=Ii", CAPABILITY_VERSION_3, 0), 8)
+NO_CAPABILITIES = ctypes.create_string_buffer(24)
+# As many instructions as the kernel takes, eight bytes each, and how they are shown to it.
+INSTRUCTIONS = ctypes.create_string_buffer(4096 * 8)
+PROGRAM = ctypes.create_string_buffer(16)
 # Of system calls, kinds of messages and stages, as the other side has them.
 numbers = {}
 # Scripts that most runs begin with, by path: as they were read, as they were compiled, and what they call when they are a program.
@@ -90,11 +97,10 @@ def copy():
     flags, address = CLONE_PARENT, tid_address()
     if address:
         flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID
-    wanted = struct.pack("=11Q", flags, 0, address, *[0] * 8)
-    wanted = ctypes.create_string_buffer(wanted, len(wanted))
+    struct.pack_into("=11Q", CLONE_ARGUMENTS, 0, flags, 0, address, *[0] * 8)
     ctypes.pythonapi.PyOS_BeforeFork()
     try:
-        pid = call("clone3", wanted, len(wanted))
+        pid = call("clone3", CLONE_ARGUMENTS, len(CLONE_ARGUMENTS))
     except OSError:
         ctypes.pythonapi.PyOS_AfterFork_Parent()
         raise
@@ -133,17 +139,16 @@ def prepare():
 
 
 def empty_bounding_set():
+    number, drop, nothing = ctypes.c_long(numbers["prctl"]), ctypes.c_long(BOUNDING_DROP), ctypes.c_long(0)
     for capability in range(64):
-        try:
-            call("prctl", BOUNDING_DROP, capability, 0, 0, 0)
-        except OSError as error:
-            if error.errno == 22:
+        if raw(number, drop, ctypes.c_long(capability), nothing, nothing, nothing) < 0:
+            if ctypes.get_errno() == 22:
                 return  # past the last that this kernel knows
-            raise
+            raise OSError(ctypes.get_errno(), "prctl")
 
 
 def drop_capabilities():
-    call("capset", ctypes.create_string_buffer(struct.pack("=Ii", CAPABILITY_VERSION_3, 0), 8), ctypes.create_string_buffer(24))
+    call("capset", CAPABILITY_HEADER, NO_CAPABILITIES)
 
 
 def raise_loopback():
@@ -265,15 +270,16 @@ def send_routes(door):
 
 
 def install(program):
-    kept = ctypes.create_string_buffer(program, len(program))
-    described = struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(kept))
-    described = ctypes.create_string_buffer(described, len(described))
+    if len(program) > len(INSTRUCTIONS):
+        raise OSError(7, "seccomp")
+    ctypes.memmove(INSTRUCTIONS, program, len(program))
+    struct.pack_into("=H6xQ", PROGRAM, 0, len(program) // 8, ctypes.addressof(INSTRUCTIONS))
     try:
-        return call("seccomp", FILTER, SPEC_ALLOW | NEW_LISTENER | WAIT_KILLABLE, described)
+        return call("seccomp", FILTER, SPEC_ALLOW | NEW_LISTENER | WAIT_KILLABLE, PROGRAM)
     except OSError as error:
         if error.errno != 22:
             raise
-        return call("seccomp", FILTER, SPEC_ALLOW | NEW_LISTENER, described)
+        return call("seccomp", FILTER, SPEC_ALLOW | NEW_LISTENER, PROGRAM)
 
 
 def await_word(door):
