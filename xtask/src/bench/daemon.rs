@@ -8,6 +8,7 @@ mod overhead;
 mod report;
 mod served;
 mod soak;
+mod trouble;
 mod waiting;
 
 use std::path::Path;

@@ -72,6 +72,10 @@ impl Served {
         self.address
     }
 
+    pub(super) fn data(&self) -> &Path {
+        &self.data
+    }
+
     pub(in crate::bench) fn pid(&self) -> u32 {
         self.child.id()
     }

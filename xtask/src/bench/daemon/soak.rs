@@ -1,4 +1,4 @@
-//! Load for a while, and what the daemon holds before and after it. First as many runs as fill everything that is bounded by number: results that are remembered,
+//! Load for a while, with all that can go wrong, and what the daemon holds before and after it. First as many runs as fill everything that is bounded by number: results that are remembered,
 //! files that are used again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,9 @@ use super::super::contestant::Binary;
 use super::super::report::Report;
 use super::http::Client;
 use super::served::{Holdings, Served};
+use super::trouble::Trouble;
 
-/// Three rounds in four are a run: several times the results that are remembered, until the allocator and the database's cache have what they keep.
+/// Four rounds in five are a run: several times the results that are remembered, until the allocator and the database's cache have what they keep.
 const WARM_UP_ROUNDS: usize = 6000;
 const CLIENTS: usize = 4;
 /// Memory is given back in pages and the allocator keeps some of them. A leak of a single KB in each run would show as more than this within seconds.
@@ -28,15 +29,18 @@ pub(super) fn measure(
 ) -> Result<(), String> {
     eprintln!("the daemon under load, {WARM_UP_ROUNDS} rounds to warm up");
     let served = Served::start(binary, options.privilege, "soak", &[])?;
+    let trouble = Trouble::new(binary, options.privilege, &served)?;
     let rounds = AtomicUsize::new(0);
     let count = || rounds.load(Ordering::Relaxed);
-    load(&served, &rounds, || count() < WARM_UP_ROUNDS)?;
+    load(&served, &trouble, &rounds, || count() < WARM_UP_ROUNDS)?;
     served.await_idle()?;
     let before = served.holdings()?;
     let warm = count();
     eprintln!("the daemon under load, {:?}", options.soak());
     let began = Instant::now();
-    load(&served, &rounds, || began.elapsed() < options.soak())?;
+    load(&served, &trouble, &rounds, || {
+        began.elapsed() < options.soak()
+    })?;
     let seconds = began.elapsed().as_secs_f64();
     served.await_idle()?;
     let after = served.holdings()?;
@@ -82,6 +86,7 @@ fn promise(report: &mut Report, before: Holdings, after: Holdings) {
 /// Clients that take turns with every kind of request until told otherwise. Every answer must be right.
 fn load(
     served: &Served,
+    trouble: &Trouble,
     rounds: &AtomicUsize,
     goes_on: impl Fn() -> bool + Sync,
 ) -> Result<(), String> {
@@ -89,11 +94,12 @@ fn load(
         let mut client = served.client()?;
         let mut turn = number;
         while goes_on() {
-            match turn % 4 {
+            match turn % 5 {
                 0 => drop(client.run(&json!({ "command": ["/usr/bin/true"] }))?),
                 1 => with_files(&mut client)?,
                 2 => watched(&mut client, served)?,
-                _ => looked_at(&mut client)?,
+                3 => looked_at(&mut client)?,
+                _ => trouble.make(turn / 5, &mut client, served)?,
             }
             turn += 1;
             rounds.fetch_add(1, Ordering::Relaxed);
