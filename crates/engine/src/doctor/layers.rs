@@ -18,6 +18,7 @@ use super::facts::{self, Facts};
 use super::inside::Inside;
 use super::reasons;
 use super::report::{Finding, Mark, Reason};
+use super::scratch::Scratch;
 use super::trial::{self, Bench, Tried};
 use crate::host::{Host, Privilege};
 use crate::native;
@@ -337,7 +338,7 @@ fn copy_on_write(bench: &Bench<'_>) -> Finding {
         );
         Finding::lacking(NAME, Mark::Missing, "refused", reason)
     };
-    let dir = match Scratch::make() {
+    let dir = match Scratch::make(&std::env::temp_dir()) {
         Ok(dir) => dir,
         Err(error) => {
             let reason = Reason::new(
@@ -441,27 +442,5 @@ fn control_groups(host: &Host, facts: &Facts) -> Finding {
                 reasons::control_group(why, facts),
             )
         }
-    }
-}
-
-/// A directory that is gone when this is.
-struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    fn make() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!(
-            "cofferdam-doctor-{}",
-            cofferdam_store::RunId::new()
-        ));
-        std::fs::create_dir(&path)?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.path);
     }
 }

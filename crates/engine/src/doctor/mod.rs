@@ -9,6 +9,7 @@ mod limits;
 mod not_given;
 mod reasons;
 mod report;
+mod scratch;
 mod trial;
 
 pub use examine::examine;
