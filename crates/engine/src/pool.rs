@@ -356,14 +356,15 @@ impl Shared {
                 false => std::mem::take(&mut state.waste),
             };
             let old = (self.old(&mut state, now), waste);
-            // Nothing is left to remove, and where nothing waits nobody has to.
-            let family = match state.kinds.is_empty() {
-                true => self.family_slot().take(),
-                false => None,
+            // Nothing is left to remove, and where nothing waits nobody has to, and nobody wants a network.
+            let (family, networks) = match state.kinds.is_empty() {
+                true => (self.family_slot().take(), self.networks.clear_out()),
+                false => (None, Vec::new()),
             };
-            if !old.0.is_empty() || !old.1.is_empty() || family.is_some() {
+            let is_idle = family.is_some() || !networks.is_empty();
+            if !old.0.is_empty() || !old.1.is_empty() || is_idle {
                 drop(state);
-                drop((old, family));
+                drop((old, family, networks));
                 state = self.state();
                 continue;
             }

@@ -44,6 +44,11 @@ impl Networks {
             shelf: Arc::downgrade(&self.0),
         })
     }
+
+    /// Those that nobody has, for whoever wants none any more.
+    pub(super) fn clear_out(&self) -> Vec<Arc<SpareNetwork>> {
+        std::mem::take(&mut *self.0.free())
+    }
 }
 
 impl Shelf {

@@ -201,6 +201,16 @@ fn what_waits_long_is_built_anew_and_what_nobody_wants_goes() {
     });
     until("some stay", &|| place.pool.figures().waiting == 0);
     until("processes stay", &|| children().is_empty());
+    until("networks stay", &|| open_networks() == 0);
+}
+
+/// Of this process.
+fn open_networks() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let names = open.flatten().flat_map(|fd| std::fs::read_link(fd.path()));
+    names
+        .filter(|name| name.to_string_lossy().starts_with("net:["))
+        .count()
 }
 
 /// One client that asks for something else each time.
