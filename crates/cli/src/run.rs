@@ -37,7 +37,7 @@ use crate::terminal::waiting::Waiting;
 use crate::wasm;
 
 pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure> {
-    let headstart = headstart(&args);
+    let headstart = headstart(&args, &places);
     let host = Host::detect();
     let mode = places.mode;
     let load = |args: &RunArgs, built_in| {
@@ -203,8 +203,9 @@ pub(crate) fn run(mut args: RunArgs, places: Places) -> Result<ExitCode, Failure
 }
 
 /// Where it looks as if a sandbox of ours will be built here and now.
-fn headstart(args: &RunArgs) -> Option<Headstart> {
-    let ours = matches!(args.backend, None | Some(BackendName::Native));
+fn headstart(args: &RunArgs, places: &Places) -> Option<Headstart> {
+    let here = places.mode != Some(cofferdam_contract::mode::Mode::Burst);
+    let ours = here && matches!(args.backend, None | Some(BackendName::Native));
     let soon = args.language.is_none() && args.network.network() == Network::Denied;
     (ours && soon).then(Headstart::begin).flatten()
 }

@@ -123,6 +123,9 @@ pub(crate) unsafe fn spawn_sharing_memory(
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
+/// A thread of this process, with a root and a working directory of its own.
+const THREAD: i32 = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_FILES;
+
 /// Starts `entry(argument)` as a thread of this process: nothing is left of it when it ends, and nobody has to wait for it. It has a root and a working directory
 /// of its own.
 ///
@@ -133,9 +136,8 @@ pub(crate) unsafe fn spawn_thread(
     entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
     argument: *mut libc::c_void,
 ) -> Result<(), Errno> {
-    let flags = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_FILES;
     // SAFETY: as in `spawn_sharing_memory`.
-    let pid = unsafe { libc::clone(entry, top(stack), flags, argument) };
+    let pid = unsafe { libc::clone(entry, top(stack), THREAD, argument) };
     if pid > 0 { Ok(()) } else { Err(last_error()) }
 }
 
@@ -149,8 +151,7 @@ pub(crate) unsafe fn spawn_awaited_thread(
     entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
     argument: *mut libc::c_void,
 ) -> Result<Pid, Errno> {
-    let flags = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_FILES;
-    let flags = flags | libc::CLONE_PARENT_SETTID | libc::CLONE_CHILD_CLEARTID;
+    let flags = THREAD | libc::CLONE_PARENT_SETTID | libc::CLONE_CHILD_CLEARTID;
     let (at, no_tls) = (tid.as_ptr(), std::ptr::null_mut::<libc::c_void>());
     // SAFETY: as in `spawn_sharing_memory`; the kernel writes the number before the thread runs and when it has ended.
     let pid = unsafe { libc::clone(entry, top(stack), flags, argument, at, no_tls, at) };

@@ -65,7 +65,10 @@ fn nap() {
         tv_sec: 0,
         tv_nsec: 250_000,
     };
-    let (set, time) = ((&raw const child).addr(), (&raw const at_most).addr());
+    let (set, time) = (
+        (&raw const child).expose_provenance(),
+        (&raw const at_most).expose_provenance(),
+    );
     // SAFETY: the kernel reads 8 bytes of mask and one timespec, and writes nothing.
     let _ = unsafe { raw::syscall(libc::SYS_rt_sigtimedwait, [set, 0, time, 8, 0, 0]) };
 }

@@ -146,9 +146,6 @@ impl Family {
         let held: Vec<OwnedFd> = held
             .map(|place| rustix::io::fcntl_dupfd_cloexec(place, 3))
             .collect::<Result<_, _>>()?;
-        for place in &held {
-            sweep(place.as_fd(), c"");
-        }
         let places = numbers(&held);
         let janitor = Janitor::watch_over(&places, held, Charge::Family, name)?;
         Ok(janitor.map(|janitor| Self {

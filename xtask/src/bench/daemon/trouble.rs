@@ -12,7 +12,7 @@ use super::http::Client;
 use super::served::Served;
 
 /// Kinds of trouble, in turn.
-pub(super) const KINDS: usize = 4;
+const KINDS: usize = 4;
 /// A helper takes a moment to be there again; killed each time, it would never be.
 const SPARED: usize = 50;
 
@@ -40,7 +40,7 @@ impl Trouble {
             run(&["--backend", "wasm", &*module]),
             run(&["--", "/usr/bin/true"]),
         ];
-        // Nothing holds memory for an ordinary user, and gVisor is root's.
+        // For an ordinary user nothing holds its memory.
         if privilege == Privilege::Own {
             others.push(run(&["--backend", "bubblewrap", "--", "/usr/bin/true"]));
         }
@@ -63,11 +63,8 @@ impl Trouble {
                 _ => python(client),
             },
             _ => {
-                let others = self.others.iter().cycle();
-                let mut others = others.skip(turn / KINDS % self.others.len().max(1));
-                others
-                    .next()
-                    .map_or(Ok(()), |other| other.time_success().map(drop))
+                let other = self.others.get(turn / KINDS % self.others.len().max(1));
+                other.map_or(Ok(()), |other| other.time_success().map(drop))
             }
         }
     }
